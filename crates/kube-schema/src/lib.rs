@@ -1,1 +1,15 @@
-//! `atoll-kube-schema`.
+//! What a Kubernetes object is.
+//!
+//! Owns the registry of resource definitions and field schemas, built-in and custom alike, and every walk over them: decode,
+//! prune, default, validate, the patch kinds, server-side apply, protobuf, tables, OpenAPI, selectors.
+//!
+//! Invariants: no IO, no clock, no randomness; a walk never knows whether a kind is built in; a kind's peculiarities are columns
+//! of its row. It deliberately does not know HTTP, storage, users or admission.
+
+pub mod registry;
+pub mod schema;
+pub mod structural;
+pub mod table;
+
+pub use registry::{ResourceDef, SchemaSource, StorageIdentity, SubresourceDef};
+pub use schema::{ListType, PatchStrategy, Schema, Shape};
