@@ -6,6 +6,8 @@
 //! Invariants: no IO, no clock, no randomness; a walk never knows whether a kind is built in; a kind's peculiarities are columns
 //! of its row. It deliberately does not know HTTP, storage, users or admission.
 
+pub mod apply;
+pub mod patch;
 pub mod registry;
 pub mod schema;
 pub mod structural;
