@@ -13,5 +13,5 @@ pub mod schema;
 pub mod structural;
 pub mod table;
 
-pub use registry::{ResourceDef, SchemaSource, StorageIdentity, SubresourceDef};
+pub use registry::{NameRule, Registry, ResourceDef, SchemaSource, StorageIdentity, Strategy, SubresourceDef};
 pub use schema::{ListType, PatchStrategy, Schema, Shape};
