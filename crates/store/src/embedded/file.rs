@@ -1,0 +1,142 @@
+//! The files of a store directory: the data file, the one that is to replace it, and the lock.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use redb::StorageBackend;
+
+use crate::{Error, Result};
+
+const DATA: &str = "data.redb";
+const REPLACEMENT: &str = "data.redb.new";
+const LOCK: &str = "data.lock";
+
+/// A store directory that this process holds the lock of.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    dir: PathBuf,
+    /// Held for its lock. Apart from the data file, because that one gets replaced while the store is open.
+    lock: File,
+}
+
+impl Directory {
+    /// Creates the directory as needed, takes its lock and removes what an interrupted rewrite left.
+    pub fn lock(dir: &Path) -> Result<Self> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::io(path, source)
+        };
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(dir).map_err(failed(dir))?;
+        let path = dir.join(LOCK);
+        let lock = open_private(&path).map_err(failed(&path))?;
+        lock.try_lock().map_err(|cause| match cause {
+            TryLockError::WouldBlock => Error::InUse { dir: dir.to_owned() },
+            TryLockError::Error(source) => Error::io(&path, source),
+        })?;
+        let directory = Directory { dir: dir.to_owned(), lock };
+        let replacement = directory.replacement();
+        match fs::remove_file(&replacement) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io(replacement, e)),
+            _ => Ok(directory),
+        }
+    }
+
+    /// Lets others open the store, though watchers may still hold on to this.
+    pub fn unlock(&self) {
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(%error, "the store's lock could not be released");
+        }
+    }
+
+    /// The data file.
+    pub fn data(&self) -> PathBuf {
+        self.dir.join(DATA)
+    }
+
+    /// The file that a rewrite fills before it becomes the data file.
+    pub fn replacement(&self) -> PathBuf {
+        self.dir.join(REPLACEMENT)
+    }
+
+    /// Makes names in the directory durable.
+    pub fn sync(&self) -> Result<()> {
+        File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(|source| Error::io(&self.dir, source))
+    }
+}
+
+/// How the store reaches the disk; tests put faults here.
+pub(crate) trait Disk: Send + Sync + 'static {
+    /// Opens a file for reading and writing, creates it if it is absent.
+    fn open(&self, path: &Path) -> io::Result<Backend>;
+}
+
+/// The operating system's files.
+#[derive(Debug)]
+pub(crate) struct OsDisk;
+
+impl Disk for OsDisk {
+    fn open(&self, path: &Path) -> io::Result<Backend> {
+        Ok(Backend(Box::new(DataFile(open_private(path)?))))
+    }
+}
+
+/// An open file as redb wants it.
+#[derive(Debug)]
+pub(crate) struct Backend(pub Box<dyn StorageBackend>);
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+}
+
+#[derive(Debug)]
+struct DataFile(File);
+
+impl StorageBackend for DataFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(out, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(data, offset)
+    }
+}
+
+fn open_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}

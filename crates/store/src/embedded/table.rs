@@ -1,0 +1,399 @@
+//! The data file: a table of records by revision and a few numbers, in redb.
+//!
+//! Records with a revision greater than `compacted` are the log. A record at or below it is the live version of its key: when an
+//! event leaves the log, the version that it replaced leaves the table, and so does the event itself if it was a delete.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    panic::{self, AssertUnwindSafe},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use redb::{
+    Builder, Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, Table, TableDefinition, TableError,
+    TableHandle, WriteTransaction,
+};
+
+use super::{
+    file::{Directory, Disk},
+    record::{self, Kind, Record},
+};
+use crate::{Entry, Error, Event, Key, Result, Revision, limits};
+
+/// The names carry the number of the file format.
+pub(super) const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("records-1");
+pub(super) const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers-1");
+
+/// Everything up to here has left the log.
+const COMPACTED: &str = "compacted";
+/// The store's revision, in case that the record which made it is gone.
+const REVISION: &str = "revision";
+/// `floor RESOURCE`: the history of the resource begins there, because something in it was erased.
+const FLOOR: &str = "floor ";
+/// `erase RESOURCE`: the history of the resource up to there is still in the file and has to go.
+const ERASE: &str = "erase ";
+
+/// The numbers in the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    pub compacted: Revision,
+    pub revision: Revision,
+    pub floors: BTreeMap<Arc<str>, Revision>,
+    pub erasures: BTreeMap<Arc<str>, Revision>,
+}
+
+impl Numbers {
+    /// The oldest readable revision of a resource, or of everything.
+    pub fn oldest(&self, resource: Option<&str>) -> Revision {
+        let floor = match resource {
+            Some(resource) => self.floors.get(resource).copied(),
+            None => self.floors.values().copied().max(),
+        };
+        floor.unwrap_or_default().max(self.compacted)
+    }
+}
+
+/// The open data file. Without a database inside after a failure, until [`DataFile::reopen`] succeeds.
+pub(crate) struct DataFile {
+    pub(super) directory: Directory,
+    pub(super) disk: Box<dyn Disk>,
+    pub(super) database: RwLock<Option<Database>>,
+}
+
+/// Which part of the log is to go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trim {
+    /// Where the log begins now.
+    pub compacted: Revision,
+    /// Records written before this time go.
+    pub before_ms: u64,
+    /// So many bytes go, whatever their age.
+    pub excess_bytes: u64,
+}
+
+/// What one commit trimmed.
+#[derive(Debug, Default)]
+pub(crate) struct Trimmed {
+    /// The last revision that left, if any did.
+    pub until: Option<Revision>,
+    /// Bytes that left the log.
+    pub bytes: u64,
+    /// Whether the bound on records per commit left some that should have gone.
+    pub is_partial: bool,
+    /// When the record was written that is now the oldest of the log; none if the log is empty.
+    pub oldest_ms: Option<u64>,
+}
+
+impl DataFile {
+    /// Opens the data file of a directory, creates it if there is none.
+    pub fn open(directory: Directory, disk: Box<dyn Disk>) -> Result<Self> {
+        let path = directory.data();
+        let is_new = !path.exists();
+        let database = open_database(disk.as_ref(), &path)?;
+        if is_new {
+            directory.sync()?;
+        }
+        Ok(DataFile { directory, disk, database: RwLock::new(Some(database)) })
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.directory.data()
+    }
+
+    /// Closes the file in good order, so that the next opening needs no repair.
+    pub fn close(&self) -> Result<()> {
+        let closed = match self.database.write().take() {
+            Some(database) => database.close().map_err(|e| failure(&self.path(), e)),
+            None => Ok(()),
+        };
+        self.directory.unlock();
+        closed
+    }
+
+    /// Calls `visit` with every record in order of revision.
+    pub fn load(&self, mut visit: impl FnMut(Revision, Record<'_>) -> Result<()>) -> Result<()> {
+        // redb may answer with a panic to what its own check does not see.
+        let result = panic::catch_unwind(AssertUnwindSafe(|| {
+            self.read(|txn| {
+                let Some(records) = self.records(txn)? else {
+                    return Ok(());
+                };
+                for item in records.iter().map_err(|e| self.failed(e))? {
+                    let (revision, bytes) = item.map_err(|e| self.failed(e))?;
+                    let revision = Revision(revision.value());
+                    visit(revision, self.decode(revision, bytes.value())?)?;
+                }
+                Ok(())
+            })
+        }));
+        result.unwrap_or_else(|_| Err(self.corrupt("its pages contradict each other".into())))
+    }
+
+    /// The numbers in the file.
+    pub fn numbers(&self) -> Result<Numbers> {
+        self.read(|txn| self.numbers_in(txn))
+    }
+
+    /// Makes events durable, and trims the log in the same commit.
+    pub fn commit(
+        &self,
+        events: &[Arc<Event>],
+        erasures: &BTreeMap<Arc<str>, Revision>,
+        now_ms: u64,
+        trim: Option<Trim>,
+    ) -> Result<Trimmed> {
+        self.write(|txn| {
+            let mut records = txn.open_table(RECORDS).map_err(|e| self.failed(e))?;
+            for event in events {
+                let mut place =
+                    records.insert_reserve(event.revision.0, record::encoded_len(event)).map_err(|e| self.failed(e))?;
+                record::encode(event, now_ms, place.as_mut());
+            }
+            let trimmed = match trim {
+                Some(trim) => self.trim(&mut records, trim)?,
+                None => Trimmed::default(),
+            };
+            let mut changes: Vec<(String, Revision)> =
+                erasures.iter().map(|(resource, revision)| (format!("{ERASE}{resource}"), *revision)).collect();
+            if let Some(until) = trimmed.until {
+                changes.push((COMPACTED.into(), until));
+            }
+            self.set_numbers(txn, &changes)?;
+            Ok(trimmed)
+        })
+    }
+
+    /// Opens the file again after a failure and takes out what the failed commit may have left beyond `revision`.
+    pub fn reopen(&self, revision: Revision) -> Result<()> {
+        let mut slot = self.database.write();
+        // Closed before it is opened anew: two of them on one file would overwrite each other.
+        drop(slot.take());
+        *slot = Some(open_database(self.disk.as_ref(), &self.path())?);
+        drop(slot);
+        let is_beyond = self.read(|txn| {
+            let Some(records) = self.records(txn)? else {
+                return Ok(false);
+            };
+            let last = records.last().map_err(|e| self.failed(e))?;
+            Ok(last.is_some_and(|(last, _)| last.value() > revision.0))
+        })?;
+        if !is_beyond {
+            return Ok(());
+        }
+        self.write(|txn| {
+            let mut records = txn.open_table(RECORDS).map_err(|e| self.failed(e))?;
+            records.retain_in(revision.next().0.., |_, _| false).map_err(|e| self.failed(e))
+        })
+    }
+
+    /// Events of the log in `(position, until]` under `prefix`, at most `max`, and the position after them.
+    pub fn history(&self, position: Revision, until: Revision, prefix: &str, max: usize) -> Result<(Vec<Arc<Event>>, Revision)> {
+        self.read(|txn| {
+            let oldest = self.numbers_in(txn)?.oldest(crate::types::resource_of(prefix));
+            if position < oldest {
+                return Err(Error::Compacted { oldest });
+            }
+            let mut events = Vec::new();
+            let Some(records) = self.records(txn)? else {
+                return Ok((events, until));
+            };
+            let range = position.next().0..=until.0;
+            let found = records.range(range).map_err(|e| self.failed(e))?;
+            for (scanned, item) in found.enumerate() {
+                let (revision, bytes) = item.map_err(|e| self.failed(e))?;
+                let revision = Revision(revision.value());
+                let record = self.decode(revision, bytes.value())?;
+                if record.key.starts_with(prefix) {
+                    events.push(Arc::new(self.event(&records, revision, record)?));
+                }
+                if events.len() == max || scanned + 1 == limits::HISTORY_SCAN_RECORDS_MAX {
+                    return Ok((events, revision));
+                }
+            }
+            Ok((events, until))
+        })
+    }
+
+    /// The event that a record of the log is.
+    fn event(&self, records: &ReadOnlyTable<u64, &'static [u8]>, revision: Revision, record: Record<'_>) -> Result<Event> {
+        let previous = match record.previous {
+            None => None,
+            Some(previous) => {
+                let bytes = records.get(previous.0).map_err(|e| self.failed(e))?;
+                let Some(bytes) = bytes else {
+                    return Err(self.corrupt(format!("record {previous} is missing")));
+                };
+                self.decode(previous, bytes.value())?.entry(previous)
+            }
+        };
+        Ok(Event { key: Key::from(record.key), revision, current: record.entry(revision), previous })
+    }
+
+    fn trim(&self, records: &mut Table<'_, u64, &'static [u8]>, trim: Trim) -> Result<Trimmed> {
+        let mut trimmed = Trimmed::default();
+        let mut leaving = Vec::new();
+        let log = records.range(trim.compacted.next().0..).map_err(|e| self.failed(e))?;
+        for (scanned, item) in log.enumerate() {
+            let (revision, bytes) = item.map_err(|e| self.failed(e))?;
+            let revision = Revision(revision.value());
+            let bytes = bytes.value();
+            let record = self.decode(revision, bytes)?;
+            let is_leaving = record.time_ms < trim.before_ms || trimmed.bytes < trim.excess_bytes;
+            if !is_leaving || scanned == limits::TRIM_RECORDS_MAX {
+                trimmed.oldest_ms = Some(record.time_ms);
+                trimmed.is_partial = is_leaving;
+                break;
+            }
+            trimmed.until = Some(revision);
+            trimmed.bytes += bytes.len() as u64;
+            leaving.extend(record.previous);
+            leaving.extend((record.kind == Kind::Delete).then_some(revision));
+        }
+        for revision in leaving {
+            records.remove(revision.0).map_err(|e| self.failed(e))?;
+        }
+        Ok(trimmed)
+    }
+
+    /// Runs `body` in a write transaction and commits it durably. After a failure the file counts as closed.
+    pub(super) fn write<T>(&self, body: impl FnOnce(&WriteTransaction) -> Result<T>) -> Result<T> {
+        let result = {
+            let slot = self.database.read();
+            let database = slot.as_ref().ok_or(Error::Closed)?;
+            write_to(database, &self.path(), body)
+        };
+        if result.is_err() {
+            drop(self.database.write().take());
+        }
+        result
+    }
+
+    pub(super) fn read<T>(&self, body: impl FnOnce(&ReadTransaction) -> Result<T>) -> Result<T> {
+        let slot = self.database.read();
+        let Some(database) = slot.as_ref() else {
+            let source = io::Error::other("it is closed after an earlier failure");
+            return Err(Error::io(self.path(), source));
+        };
+        body(&database.begin_read().map_err(|e| self.failed(e))?)
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.database.read().is_some()
+    }
+
+    pub(super) fn records(&self, txn: &ReadTransaction) -> Result<Option<ReadOnlyTable<u64, &'static [u8]>>> {
+        match txn.open_table(RECORDS) {
+            Ok(records) => Ok(Some(records)),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(e) => Err(self.failed(e)),
+        }
+    }
+
+    pub(super) fn numbers_in(&self, txn: &ReadTransaction) -> Result<Numbers> {
+        let mut numbers = Numbers::default();
+        let table = match txn.open_table(NUMBERS) {
+            Ok(table) => table,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(numbers),
+            Err(e) => return Err(self.failed(e)),
+        };
+        for item in table.iter().map_err(|e| self.failed(e))? {
+            let (name, value) = item.map_err(|e| self.failed(e))?;
+            let (name, value) = (name.value(), Revision(value.value()));
+            if let Some(resource) = name.strip_prefix(FLOOR) {
+                numbers.floors.insert(resource.into(), value);
+            } else if let Some(resource) = name.strip_prefix(ERASE) {
+                numbers.erasures.insert(resource.into(), value);
+            } else if name == COMPACTED {
+                numbers.compacted = value;
+            } else if name == REVISION {
+                numbers.revision = value;
+            }
+        }
+        Ok(numbers)
+    }
+
+    fn set_numbers(&self, txn: &WriteTransaction, changes: &[(String, Revision)]) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let mut numbers = txn.open_table(NUMBERS).map_err(|e| self.failed(e))?;
+        for (name, value) in changes {
+            numbers.insert(name.as_str(), value.0).map_err(|e| self.failed(e))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn decode<'a>(&self, revision: Revision, bytes: &'a [u8]) -> Result<Record<'a>> {
+        Record::decode(bytes).ok_or_else(|| self.corrupt(format!("record {revision} cannot be read")))
+    }
+
+    pub(super) fn failed(&self, cause: impl Into<redb::Error>) -> Error {
+        failure(&self.path(), cause)
+    }
+
+    pub(super) fn corrupt(&self, detail: String) -> Error {
+        Error::Corrupt { path: self.path(), detail }
+    }
+}
+
+impl Record<'_> {
+    /// The version that a put stored, with bytes of its own.
+    pub fn entry(&self, revision: Revision) -> Option<Entry> {
+        (self.kind == Kind::Put).then(|| Entry {
+            value: Bytes::copy_from_slice(self.value),
+            create_revision: self.create_revision,
+            mod_revision: revision,
+        })
+    }
+}
+
+/// Opens or creates a database, every page of it checked.
+pub(super) fn open_database(disk: &dyn Disk, path: &Path) -> Result<Database> {
+    let backend = disk.open(path).map_err(|e| Error::io(path, e))?;
+    let opened = panic::catch_unwind(AssertUnwindSafe(|| {
+        Builder::new().set_cache_size(limits::PAGE_CACHE_BYTES).set_check_integrity_on_open(true).create_with_backend(backend)
+    }));
+    let database = match opened {
+        Ok(result) => result.map_err(|e| failure(path, e))?,
+        Err(_) => {
+            return Err(Error::Corrupt { path: path.to_owned(), detail: "its pages contradict each other".into() });
+        }
+    };
+    check_format(&database, path)?;
+    Ok(database)
+}
+
+fn check_format(database: &Database, path: &Path) -> Result<()> {
+    let txn = database.begin_read().map_err(|e| failure(path, e))?;
+    let tables = txn.list_tables().map_err(|e| failure(path, e))?;
+    let names: Vec<String> = tables.map(|table| table.name().to_owned()).collect();
+    if names.is_empty() || names.iter().any(|name| name == RECORDS.name()) {
+        return Ok(());
+    }
+    Err(Error::Format { path: path.to_owned(), found: names.join(", ") })
+}
+
+pub(super) fn write_to<T>(database: &Database, path: &Path, body: impl FnOnce(&WriteTransaction) -> Result<T>) -> Result<T> {
+    // Durability::Immediate is redb's default: commit returns once the pages are on disk.
+    let txn = database.begin_write().map_err(|e| failure(path, e))?;
+    let value = body(&txn)?;
+    txn.commit().map_err(|e| failure(path, e))?;
+    Ok(value)
+}
+
+/// What redb says, in this crate's terms.
+pub(super) fn failure(path: &Path, cause: impl Into<redb::Error>) -> Error {
+    let corrupt = |detail: String| Error::Corrupt { path: path.to_owned(), detail };
+    match cause.into() {
+        redb::Error::Io(e) if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+            corrupt(e.to_string())
+        }
+        redb::Error::Io(e) => Error::io(path, e),
+        redb::Error::Corrupted(detail) => corrupt(detail),
+        other => Error::io(path, io::Error::other(other)),
+    }
+}

@@ -1,0 +1,218 @@
+//! The one thread that writes: takes what is queued, commits it in one transaction, publishes it, answers.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::Ordering,
+        mpsc::{Receiver, RecvTimeoutError, TryRecvError},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::{
+    clock::{Clock, millis},
+    record::encoded_len,
+    shared::Shared,
+    state::Batch,
+    table::{Trim, Trimmed},
+};
+use crate::{Op, Result, Revision, TxnOutcome, limits};
+
+/// A transaction that waits for the writer.
+pub(crate) struct Request {
+    pub ops: Vec<Op>,
+    pub reply: oneshot::Sender<Result<TxnOutcome>>,
+    /// Its place in the queue, given back with the answer.
+    pub place: OwnedSemaphorePermit,
+}
+
+pub(crate) enum Message {
+    Txn(Request),
+    Close,
+}
+
+/// How much history is kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Retention {
+    pub age: Duration,
+    pub slack: Duration,
+    pub bytes_max: u64,
+}
+
+/// The log in the file, as far as trimming it needs to know.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LogExtent {
+    pub compacted: Revision,
+    pub bytes: u64,
+    /// When its oldest record was written.
+    pub oldest_ms: Option<u64>,
+    /// Whether the last trim left some that should have gone.
+    pub is_partial: bool,
+}
+
+pub(crate) struct Writer {
+    pub shared: Arc<Shared>,
+    pub queue: Receiver<Message>,
+    pub clock: Clock,
+    pub retention: Retention,
+    pub extent: LogExtent,
+    /// No attempt at what nobody waits for before this time, because one failed.
+    pub not_before_ms: u64,
+}
+
+/// What the queue had.
+enum Work {
+    Batch(Vec<Request>, Next),
+    /// Nothing came before there was something else to do.
+    Due,
+}
+
+#[derive(PartialEq, Eq)]
+enum Next {
+    GoOn,
+    Stop,
+}
+
+impl Writer {
+    /// Runs until the store is closed.
+    pub fn run(mut self) {
+        loop {
+            let (requests, next) = match self.wait() {
+                Work::Batch(requests, next) => (requests, next),
+                Work::Due => (Vec::new(), Next::GoOn),
+            };
+            self.step(requests);
+            if next == Next::Stop {
+                break;
+            }
+        }
+        if let Err(error) = self.shared.file.close() {
+            tracing::warn!(%error, "the store's file could not be closed in good order");
+        }
+        self.shared.closed.store(true, Ordering::Release);
+        self.shared.log.wake_all();
+    }
+
+    /// Parks until there is a request or something falls due.
+    fn wait(&mut self) -> Work {
+        let first = match self.due_in() {
+            None => self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(time) => self.queue.recv_timeout(time),
+        };
+        let mut requests = Vec::new();
+        let (mut ops, mut bytes) = (0, 0);
+        let mut message = match first {
+            Ok(message) => message,
+            Err(RecvTimeoutError::Timeout) => return Work::Due,
+            Err(RecvTimeoutError::Disconnected) => return Work::Batch(requests, Next::Stop),
+        };
+        loop {
+            match message {
+                Message::Close => return Work::Batch(requests, Next::Stop),
+                Message::Txn(request) => {
+                    ops += request.ops.len();
+                    bytes += request.ops.iter().map(value_bytes).sum::<usize>();
+                    requests.push(request);
+                }
+            }
+            if ops >= limits::COMMIT_OPS_MAX || bytes >= limits::COMMIT_BYTES_MAX {
+                return Work::Batch(requests, Next::GoOn);
+            }
+            message = match self.queue.try_recv() {
+                Ok(message) => message,
+                Err(TryRecvError::Empty) => return Work::Batch(requests, Next::GoOn),
+                Err(TryRecvError::Disconnected) => return Work::Batch(requests, Next::Stop),
+            };
+        }
+    }
+
+    /// Commits the requests and what is due, then answers.
+    fn step(&mut self, requests: Vec<Request>) {
+        let mut batch = Batch::on(&self.shared.state.load());
+        let mut answers = Vec::with_capacity(requests.len());
+        for request in requests {
+            let outcome = batch.apply(request.ops);
+            answers.push((request.reply, outcome, request.place));
+        }
+        // A conflict may rest on an operation of this very batch, so conflicts wait for the commit too.
+        let result = self.commit(batch);
+        if let Err(error) = &result {
+            self.not_before_ms = self.clock.now_ms() + millis(limits::RETRY_AFTER);
+            tracing::warn!(%error, "a commit failed; nothing of it is visible");
+        }
+        for (reply, outcome, place) in answers {
+            drop(place);
+            // Nobody listens any more if the caller went away.
+            let _ = reply.send(result.clone().map(|()| outcome));
+        }
+    }
+
+    fn commit(&mut self, batch: Batch) -> Result<()> {
+        let trim = self.trim();
+        if batch.events.is_empty() && trim.is_none() {
+            return Ok(());
+        }
+        if !self.shared.file.is_open() {
+            self.shared.file.reopen(self.shared.revision())?;
+        }
+        let now_ms = self.clock.now_ms();
+        let trimmed = self.shared.file.commit(&batch.events, &batch.erasures, now_ms, trim)?;
+        self.extent.bytes += batch.events.iter().map(|e| encoded_len(e) as u64).sum::<u64>();
+        if trim.is_some() {
+            self.note_trimmed(&trimmed);
+        } else if !batch.events.is_empty() {
+            self.extent.oldest_ms.get_or_insert(now_ms);
+        }
+        let touched = self.shared.log.append(&batch.events);
+        self.shared.state.store(Arc::new(batch.state));
+        for stream in touched {
+            stream.notify.notify_waiters();
+        }
+        Ok(())
+    }
+
+    /// Time until the log needs a trim; none if it is empty.
+    fn due_in(&self) -> Option<Duration> {
+        let due_ms = self.trim_due_ms()?.max(self.not_before_ms);
+        let now_ms = self.clock.now_ms();
+        Some(Duration::from_millis(due_ms.saturating_sub(now_ms)))
+    }
+
+    fn trim_due_ms(&self) -> Option<u64> {
+        let oldest_ms = self.extent.oldest_ms?;
+        if self.extent.is_partial || self.extent.bytes > self.retention.bytes_max {
+            return Some(0);
+        }
+        Some(oldest_ms + millis(self.retention.age + self.retention.slack))
+    }
+
+    /// The trim that this commit should carry, if one is due.
+    fn trim(&self) -> Option<Trim> {
+        let now_ms = self.clock.now_ms();
+        let due_ms = self.trim_due_ms()?.max(self.not_before_ms);
+        (due_ms <= now_ms).then(|| Trim {
+            compacted: self.extent.compacted,
+            before_ms: now_ms.saturating_sub(millis(self.retention.age)),
+            excess_bytes: self.extent.bytes.saturating_sub(self.retention.bytes_max),
+        })
+    }
+
+    fn note_trimmed(&mut self, trimmed: &Trimmed) {
+        self.extent.oldest_ms = trimmed.oldest_ms;
+        self.extent.is_partial = trimmed.is_partial;
+        self.extent.bytes = self.extent.bytes.saturating_sub(trimmed.bytes);
+        if let Some(until) = trimmed.until {
+            self.extent.compacted = until;
+            self.shared.log.trim(until);
+        }
+    }
+}
+
+fn value_bytes(op: &Op) -> usize {
+    match op {
+        Op::Put { value, .. } => value.len(),
+        Op::Delete { .. } => 0,
+    }
+}
