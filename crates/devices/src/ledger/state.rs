@@ -1,0 +1,321 @@
+//! The state behind the ledger's lock, and the steps on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{Ask, EntryView, Generation, NodeUnfit, Observed, QuotaSnapshot};
+use crate::allocation::Allocation;
+use crate::fit::{self, CardState, Headroom, Query, Reason, Unfit, Usage};
+use crate::inventory::Card;
+use crate::names::{DeviceUuid, NodeName, PodUid, annotation};
+use crate::pod::PodView;
+use crate::quota::{self, Charge, QuotaLimits};
+use crate::request::{PodRequest, RequestDefaults, Role};
+use crate::selection::CardPolicy;
+
+/// Who wrote an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A reservation that is under way.
+    Reserved,
+    /// A reservation that was confirmed; its Pod was not yet seen bound.
+    Confirmed,
+    /// A live Pod's annotations.
+    Live,
+}
+
+#[derive(Debug)]
+pub struct Entry {
+    pub namespace: String,
+    pub name: String,
+    pub node: NodeName,
+    pub allocation: Allocation,
+    pub usage: BTreeMap<DeviceUuid, Usage>,
+    pub charge: Charge,
+    pub generation: Generation,
+    pub origin: Origin,
+}
+
+impl Entry {
+    pub fn view(&self, uid: &PodUid) -> EntryView {
+        let (namespace, name) = (self.namespace.clone(), self.name.clone());
+        EntryView { uid: uid.clone(), namespace, name, node: self.node.clone(), usage: self.usage.clone() }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Node {
+    pub cards: Vec<CardState>,
+    /// Why the register annotation cannot be read.
+    problem: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Namespace {
+    quotas: BTreeMap<String, QuotaLimits>,
+    used: Charge,
+}
+
+#[derive(Debug, Default)]
+pub struct State {
+    pub defaults: RequestDefaults,
+    pub card_policy: CardPolicy,
+    pub nodes: BTreeMap<NodeName, Node>,
+    pub entries: BTreeMap<PodUid, Entry>,
+    /// The entries of each node, so that no step costs the whole cluster.
+    by_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
+    /// Live Pods whose allocation cannot be read, by node.
+    unreadable: BTreeMap<NodeName, BTreeMap<PodUid, String>>,
+    namespaces: BTreeMap<String, Namespace>,
+    pub generation: Generation,
+}
+
+impl State {
+    pub fn new(defaults: RequestDefaults, card_policy: CardPolicy) -> Self {
+        Self { defaults, card_policy, ..Self::default() }
+    }
+
+    fn next_generation(&mut self) -> Generation {
+        self.generation.0 += 1;
+        self.generation
+    }
+
+    pub fn set_node(&mut self, name: &NodeName, cards: Result<Vec<Card>, String>, cordoned: &BTreeSet<DeviceUuid>) -> bool {
+        let (cards, problem) = match cards {
+            Ok(cards) => (cards, None),
+            Err(problem) => (Vec::new(), Some(problem)),
+        };
+        let mut cards: Vec<CardState> = cards
+            .into_iter()
+            .map(|card| CardState { cordoned: cordoned.contains(&card.id), card: Arc::new(card), usage: Usage::default() })
+            .collect();
+        for entry in entries_of(&self.by_node, &self.entries, name) {
+            apply(&mut cards, &entry.usage, Usage::plus);
+        }
+        let node = self.nodes.entry(name.clone()).or_default();
+        let changed = node.cards != cards || node.problem != problem;
+        *node = Node { cards, problem };
+        changed
+    }
+
+    pub fn set_quota(&mut self, namespace: &str, quota: &str, limits: Option<QuotaLimits>) -> bool {
+        let namespace = self.namespaces.entry(namespace.to_owned()).or_default();
+        match limits {
+            Some(limits) => namespace.quotas.insert(quota.to_owned(), limits) != Some(limits),
+            None => namespace.quotas.remove(quota).is_some(),
+        }
+    }
+
+    /// The node's cards as they would be without the Pod's own entry.
+    pub fn cards_without(&self, uid: &PodUid, node: &NodeName) -> Option<Vec<CardState>> {
+        let mut cards = self.nodes.get(node)?.cards.clone();
+        if let Some(own) = self.entries.get(uid).filter(|entry| entry.node == *node) {
+            apply(&mut cards, &own.usage, |held, own| Usage {
+                slots: held.slots.saturating_sub(own.slots),
+                memory_mib: held.memory_mib.saturating_sub(own.memory_mib),
+                cores: held.cores.saturating_sub(own.cores),
+            });
+        }
+        Some(cards)
+    }
+
+    pub fn plan(&self, ask: &Ask, node: &NodeName) -> Result<Allocation, NodeUnfit> {
+        let known = self.nodes.get(node).ok_or(NodeUnfit::Unregistered)?;
+        if let Some(problem) = &known.problem {
+            return Err(NodeUnfit::Unreadable(problem.clone()));
+        }
+        if let Some((uid, problem)) = self.unreadable.get(node).and_then(|pods| pods.iter().find(|(uid, _)| **uid != ask.uid)) {
+            return Err(NodeUnfit::Unreadable(format!("Pod {uid}: {problem}")));
+        }
+        if known.cards.is_empty() {
+            return Err(NodeUnfit::Unregistered);
+        }
+        let cards = self.cards_without(&ask.uid, node).ok_or(NodeUnfit::Unregistered)?;
+        let (limits, used) = self.quota_without(&ask.uid, &ask.namespace);
+        let left = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
+        let headroom = Headroom { memory_mib: left(limits.memory_mib, used.memory_mib), cores: left(limits.cores, used.cores) };
+        let earlier = self.entries.get(&ask.uid).filter(|entry| entry.node == *node).map(|entry| &entry.allocation);
+        let (request, selection, card_policy) = (&ask.request, &ask.selection, self.card_policy);
+        let query = Query { request, selection, card_policy, headroom, earlier };
+        let allocation = fit::pod(&cards, &query).map_err(NodeUnfit::Cards)?;
+        if !limits.allow(used, quota::of_allocation(&allocation, &ask.request)) {
+            let reasons = [(Reason::ResourceQuotaNotFit, cards.len())].into();
+            return Err(NodeUnfit::Cards(Unfit { reasons, cards: cards.len() }));
+        }
+        Ok(allocation)
+    }
+
+    /// The namespace's limits, and what its other Pods hold.
+    fn quota_without(&self, uid: &PodUid, namespace: &str) -> (QuotaLimits, Charge) {
+        let Some(known) = self.namespaces.get(namespace) else { return Default::default() };
+        let limits = known.quotas.values().copied().fold(QuotaLimits::default(), QuotaLimits::min);
+        let own = self.entries.get(uid).map(|entry| entry.charge).unwrap_or_default();
+        (limits, known.used.minus(own))
+    }
+
+    pub fn write(&mut self, ask: &Ask, node: &NodeName, allocation: Allocation, origin: Origin) -> Generation {
+        self.remove(&ask.uid);
+        let generation = self.next_generation();
+        let roles: Vec<Role> = ask.request.containers.iter().map(|claim| claim.role).collect();
+        let usage = allocation.usage(&roles);
+        let charge = quota::of_allocation(&allocation, &ask.request);
+        if let Some(node) = self.nodes.get_mut(node) {
+            apply(&mut node.cards, &usage, Usage::plus);
+        }
+        self.namespaces.entry(ask.namespace.clone()).or_default().used.add(charge);
+        let (namespace, name, node) = (ask.namespace.clone(), ask.name.clone(), node.clone());
+        self.by_node.entry(node.clone()).or_default().insert(ask.uid.clone());
+        self.entries.insert(ask.uid.clone(), Entry { namespace, name, node, allocation, usage, charge, generation, origin });
+        generation
+    }
+
+    pub fn remove(&mut self, uid: &PodUid) -> bool {
+        for pods in self.unreadable.values_mut() {
+            pods.remove(uid);
+        }
+        let Some(entry) = self.entries.remove(uid) else { return false };
+        if let Some(pods) = self.by_node.get_mut(&entry.node) {
+            pods.remove(uid);
+            if pods.is_empty() {
+                self.by_node.remove(&entry.node);
+            }
+        }
+        if let Some(namespace) = self.namespaces.get_mut(&entry.namespace) {
+            namespace.used = namespace.used.minus(entry.charge);
+        }
+        self.recount(&entry.node, &entry.usage);
+        true
+    }
+
+    /// Adds the touched cards up again from the entries. A subtraction would drift where an addition had saturated.
+    fn recount(&mut self, node: &NodeName, touched: &BTreeMap<DeviceUuid, Usage>) {
+        let Some(known) = self.nodes.get_mut(node) else { return };
+        for state in known.cards.iter_mut().filter(|state| touched.contains_key(&state.card.id)) {
+            state.usage = Usage::default();
+        }
+        for entry in entries_of(&self.by_node, &self.entries, node) {
+            for state in known.cards.iter_mut().filter(|state| touched.contains_key(&state.card.id)) {
+                if let Some(usage) = entry.usage.get(&state.card.id) {
+                    state.usage = state.usage.plus(*usage);
+                }
+            }
+        }
+    }
+
+    pub fn settle(&mut self, uid: &PodUid, generation: Generation) {
+        if let Some(entry) = self.entries.get_mut(uid).filter(|entry| entry.generation == generation) {
+            entry.origin = Origin::Confirmed;
+        }
+    }
+
+    pub fn undo(&mut self, uid: &PodUid, generation: Generation) {
+        if self.entries.get(uid).is_some_and(|entry| entry.generation == generation) {
+            self.remove(uid);
+        }
+    }
+
+    pub fn observe(&mut self, pod: &PodView) -> Observed {
+        let uid = pod.uid();
+        if pod.is_finished() {
+            return if self.remove(&uid) { Observed::Freed } else { Observed::Unchanged };
+        }
+        let bound = pod.bound_node().is_some();
+        match self.entries.get(&uid).map(|entry| entry.origin) {
+            Some(Origin::Reserved) => return Observed::Unchanged,
+            Some(Origin::Confirmed) if !bound => return Observed::Unchanged,
+            _ => {}
+        }
+        let Some(text) = pod.annotation(annotation::ALLOCATED) else {
+            // A bound Pod cannot lose what its containers were given by losing an annotation.
+            return if !bound && self.remove(&uid) { Observed::Freed } else { Observed::Unchanged };
+        };
+        let Some(node) = pod.device_node() else { return Observed::Unchanged };
+        match self.read(pod, text) {
+            Ok((ask, allocation)) => {
+                if let Some(pods) = self.unreadable.get_mut(&node) {
+                    pods.remove(&uid);
+                }
+                self.record(&ask, &node, allocation)
+            }
+            Err(problem) => {
+                let known = self.unreadable.entry(node).or_default();
+                match known.insert(uid, problem.clone()) {
+                    Some(earlier) if earlier == problem => Observed::Unchanged,
+                    _ => Observed::Recorded,
+                }
+            }
+        }
+    }
+
+    fn read(&self, pod: &PodView, text: &str) -> Result<(Ask, Allocation), String> {
+        let allocation = Allocation::decode(annotation::ALLOCATED, text).map_err(|e| e.to_string())?;
+        // Wishes that cannot be read do not make the decision unreadable: all its slices count as held together.
+        let request = PodRequest::of_pod(pod, &self.defaults).ok().flatten().unwrap_or(PodRequest { containers: Vec::new() });
+        let allocation = if request.containers.is_empty() {
+            allocation
+        } else {
+            allocation.aligned(annotation::ALLOCATED, &request).map_err(|e| e.to_string())?
+        };
+        let (namespace, name) = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
+        Ok((Ask { uid: pod.uid(), namespace, name, request, selection: Default::default() }, allocation))
+    }
+
+    fn record(&mut self, ask: &Ask, node: &NodeName, allocation: Allocation) -> Observed {
+        if let Some(entry) = self.entries.get_mut(&ask.uid)
+            && entry.node == *node
+            && entry.allocation == allocation
+        {
+            entry.origin = Origin::Live;
+            return Observed::Unchanged;
+        }
+        if allocation.is_empty() {
+            return if self.remove(&ask.uid) { Observed::Freed } else { Observed::Unchanged };
+        }
+        self.write(ask, node, allocation, Origin::Live);
+        Observed::Recorded
+    }
+
+    pub fn reconcile(&mut self, since: Generation, live: &BTreeSet<PodUid>) -> usize {
+        let gone = |uid: &PodUid| !live.contains(uid);
+        let stale: Vec<PodUid> = self
+            .entries
+            .iter()
+            .filter(|(uid, entry)| gone(uid) && entry.generation <= since)
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in &stale {
+            self.remove(uid);
+        }
+        for pods in self.unreadable.values_mut() {
+            pods.retain(|uid, _| live.contains(uid));
+        }
+        stale.len()
+    }
+
+    pub fn quota_snapshots(&self) -> Vec<QuotaSnapshot> {
+        let with_quota = self.namespaces.iter().filter(|(_, namespace)| !namespace.quotas.is_empty());
+        with_quota
+            .map(|(name, namespace)| QuotaSnapshot {
+                namespace: name.clone(),
+                quotas: namespace.quotas.clone(),
+                used: namespace.used,
+            })
+            .collect()
+    }
+}
+
+fn entries_of<'a>(
+    by_node: &'a BTreeMap<NodeName, BTreeSet<PodUid>>,
+    entries: &'a BTreeMap<PodUid, Entry>,
+    node: &NodeName,
+) -> impl Iterator<Item = &'a Entry> {
+    by_node.get(node).into_iter().flatten().filter_map(|uid| entries.get(uid))
+}
+
+fn apply(cards: &mut [CardState], usage: &BTreeMap<DeviceUuid, Usage>, change: impl Fn(Usage, Usage) -> Usage) {
+    for state in cards {
+        if let Some(usage) = usage.get(&state.card.id) {
+            state.usage = change(state.usage, *usage);
+        }
+    }
+}
