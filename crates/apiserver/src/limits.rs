@@ -1,0 +1,42 @@
+//! Every bound of this crate.
+
+use std::time::Duration;
+
+/// Largest request body, as upstream.
+pub const BODY_BYTES_MAX: usize = 3 << 20;
+/// Time in which a connection has to finish its TLS handshake.
+pub const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time in which the headers of an HTTP/1.1 request have to arrive.
+pub const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(32);
+/// Time in which the body of a request has to arrive.
+pub const BODY_READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after which a request that is not a watch or a stream gets 504, and the upper bound of the `timeout` parameter.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Shortest life of a watch whose client names none; each gets a random time up to twice that.
+pub const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(1800);
+/// Time between two bookmarks of a watch that asked for them.
+pub const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// Open connections; more wait in the accept queue.
+pub const CONNECTIONS_MAX: usize = 4096;
+/// HTTP/2 streams per connection.
+pub const STREAMS_PER_CONNECTION_MAX: u32 = 250;
+/// Time that open requests get after the server was told to stop.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+/// Answers from this size on are compressed if the client takes gzip (upstream's threshold).
+pub const GZIP_BYTES_MIN: usize = 128 << 10;
+/// Events that one read of a watcher takes from the log.
+pub const WATCH_BATCH_EVENTS_MAX: usize = 256;
+/// Times that a patch or an unconditional update starts again from a newer object.
+pub const CONFLICT_RETRIES_MAX: usize = 1000;
+/// Attempts to find a free name for `generateName`.
+pub const GENERATE_NAME_ATTEMPTS: usize = 8;
+/// Longest name that `generateName` makes, and the random part of it.
+pub const GENERATED_NAME_BYTES_MAX: usize = 63;
+pub const GENERATED_SUFFIX_BYTES: usize = 5;
+/// Entries of one chunk where the server lists for itself.
+pub const INTERNAL_LIST_CHUNK: usize = 500;
+/// Warning headers of one answer, and the bytes of all of them together.
+pub const WARNINGS_MAX: usize = 64;
+pub const WARNING_BYTES_MAX: usize = 4096;
+/// Time to reach something inside the cluster (kubelet, Pod, webhook) unless the caller states a shorter one.
+pub const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
