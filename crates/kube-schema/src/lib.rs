@@ -7,11 +7,17 @@
 //! of its row. It deliberately does not know HTTP, storage, users or admission.
 
 pub mod apply;
+pub mod decode;
+pub mod limits;
 pub mod patch;
+pub mod quantity;
 pub mod registry;
 pub mod schema;
 pub mod structural;
 pub mod table;
+pub mod timestamp;
 
+pub use decode::{DecodeError, Decoded, FieldValidation, Parsed, decode, parse_json, parse_yaml};
+pub use quantity::Quantity;
 pub use registry::{NameRule, Registry, ResourceDef, SchemaSource, StorageIdentity, Strategy, SubresourceDef};
 pub use schema::{ListType, PatchStrategy, Schema, Shape};

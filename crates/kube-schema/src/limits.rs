@@ -1,0 +1,10 @@
+//! Every bound of this crate.
+
+/// Strict decoding errors that are reported; the rest is counted as upstream does: not at all.
+pub const STRICT_ERRORS_MAX: usize = 100;
+/// Bytes of all annotations of one object, keys included.
+pub const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
+/// `managedFields` subresource and manager names.
+pub const FIELD_MANAGER_CHARS_MAX: usize = 128;
+/// Events of a YAML body that aliases may expand to before it is refused.
+pub const YAML_EVENTS_MAX: usize = 1_000_000;
