@@ -8,6 +8,7 @@
 
 pub mod apply;
 pub mod decode;
+pub mod defaults;
 pub mod limits;
 pub mod patch;
 pub mod quantity;
@@ -18,6 +19,7 @@ pub mod table;
 pub mod timestamp;
 
 pub use decode::{DecodeError, Decoded, FieldValidation, Parsed, decode, parse_json, parse_yaml};
+pub use defaults::apply_defaults;
 pub use quantity::Quantity;
 pub use registry::{NameRule, Registry, ResourceDef, SchemaSource, StorageIdentity, Strategy, SubresourceDef};
 pub use schema::{ListType, PatchStrategy, Schema, Shape};
