@@ -49,7 +49,7 @@ pub trait Watcher: Send {
     /// one. Cancel-safe: a dropped future has consumed nothing.
     async fn next_batch(&mut self, max: usize) -> Result<Vec<Arc<Event>>>;
 
-    /// The revision up to which this watcher has returned everything there is; what a bookmark may say. Rises on a quiet
-    /// prefix too, without an event.
+    /// A revision up to which this watcher has returned everything there is; what a bookmark may say. Rises on a quiet prefix
+    /// too, without an event. May be behind while [`Watcher::next_batch`] still has older history to look through.
     fn progress(&mut self) -> Revision;
 }

@@ -50,3 +50,7 @@ pub const PAGE_CACHE_BYTES: usize = 1 << 20;
 
 /// After a failed commit that no caller asked for (trimming, erasing), the next attempt comes this much later.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// An erasure starts this long after the first delete that asks for one: live watchers get to see the delete with the deleted
+/// version, and deletes that follow each other share one rewrite of the file. Well below the five seconds that are promised.
+pub const ERASE_DELAY: Duration = Duration::from_secs(1);

@@ -73,6 +73,11 @@ pub(crate) fn resource_of(key: &str) -> Option<&str> {
     key.starts_with('/').then(|| &key[..=third])
 }
 
+/// What a key's history is erased by: its resource, or the key itself if it is too short to have one.
+pub(crate) fn resource_or_key(key: &str) -> &str {
+    resource_of(key).unwrap_or(key)
+}
+
 /// One version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {

@@ -15,7 +15,11 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
-use crate::{Entry, Event, Revision, limits::EVENT_OVERHEAD_BYTES, types::resource_of};
+use crate::{
+    Entry, Event, Revision,
+    limits::EVENT_OVERHEAD_BYTES,
+    types::{resource_of, resource_or_key},
+};
 
 /// The events of one resource (or of all).
 #[derive(Debug)]
@@ -100,6 +104,19 @@ impl Stream {
         let gone = window.drop_front(revision).unwrap_or(window.evicted.min(revision));
         window.evicted = window.evicted.max(gone);
         window.trimmed = window.trimmed.max(gone);
+    }
+
+    /// Drops the events that are gone from the middle of the log, and refuses cursors that may need them.
+    fn remove(&self, is_gone: impl Fn(&Event) -> bool, floor: Revision) -> usize {
+        let mut window = self.window.write();
+        let mut freed = 0;
+        window.events.retain(|event| {
+            let is_gone = is_gone(event);
+            freed += if is_gone { cost(event) } else { 0 };
+            !is_gone
+        });
+        window.trimmed = window.trimmed.max(floor);
+        freed
     }
 
     fn cost_until(&self, revision: Revision) -> usize {
@@ -230,6 +247,20 @@ impl Log {
             stream.trim(revision);
         }
         streams.retain(|_, stream| !stream.is_idle());
+    }
+
+    /// Forgets the history of resources up to the given revisions, which has left the file.
+    pub fn erase(&self, erased: &BTreeMap<Arc<str>, Revision>) {
+        let mut accounts = self.accounts.lock();
+        for (resource, floor) in erased {
+            accounts.floors.insert(resource.clone(), *floor);
+            let is_gone = |event: &Event| event.revision <= *floor && resource_or_key(&event.key) == &**resource;
+            let freed = self.root.remove(is_gone, *floor);
+            accounts.bytes = accounts.bytes.saturating_sub(freed);
+            if let Some(stream) = self.streams.read().get(resource) {
+                stream.remove(is_gone, *floor);
+            }
+        }
     }
 
     /// Wakes every watcher.

@@ -1,11 +1,13 @@
 //! The embedded driver: the state in memory, the log and the data in one file.
 
 mod clock;
+mod erasure;
 mod file;
 mod log;
 mod open;
 mod range;
 mod record;
+mod rewrite;
 mod shared;
 mod state;
 mod table;

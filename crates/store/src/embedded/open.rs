@@ -1,6 +1,7 @@
 //! Opening: from the file to the state and the newest part of the log in memory.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, atomic::AtomicBool, mpsc},
     thread,
 };
@@ -12,6 +13,7 @@ use tokio::sync::Semaphore;
 use super::{
     EmbeddedStore, Options,
     clock::Clock,
+    erasure::Erasure,
     file::{Directory, Disk},
     log::Log,
     record::{Record, encoded_len},
@@ -25,15 +27,17 @@ use crate::{Error, Event, Key, Result, Revision, limits, types::resource_of};
 pub(super) fn open(options: &Options, disk: Box<dyn Disk>) -> Result<EmbeddedStore> {
     let directory = Directory::lock(&options.dir)?;
     let file = DataFile::open(directory, disk)?;
-    let Loaded { state, log, extent, newest_ms } = load(&file, options.history_memory_bytes_max)?;
+    let Loaded { state, log, extent, newest_ms, erasures } = load(&file, options.history_memory_bytes_max)?;
     let shared = Arc::new(Shared { state: ArcSwap::from_pointee(state), log, file, closed: AtomicBool::new(false) });
     let (queue, receiver) = mpsc::channel();
     let writer = Writer {
         shared: shared.clone(),
         queue: receiver,
+        sender: queue.clone(),
         clock: Clock::start(newest_ms),
         retention: Retention { age: options.history_age, slack: options.history_slack, bytes_max: options.history_bytes_max },
         extent,
+        erasure: Erasure::resume(erasures),
         not_before_ms: 0,
     };
     let thread = thread::Builder::new()
@@ -53,6 +57,8 @@ struct Loaded {
     log: Log,
     extent: LogExtent,
     newest_ms: u64,
+    /// What was to be erased when the store was last open.
+    erasures: BTreeMap<Arc<str>, Revision>,
 }
 
 /// Reads the file from its first record to its last, which replays the store's history as far as it is kept.
@@ -83,7 +89,7 @@ fn load(file: &DataFile, memory_bytes_max: usize) -> Result<Loaded> {
         log.append(&[Arc::new(event)]);
         Ok(())
     })?;
-    Ok(Loaded { state, log, extent, newest_ms })
+    Ok(Loaded { state, log, extent, newest_ms, erasures: numbers.erasures })
 }
 
 /// Applies a record to the state and returns the event that it is.

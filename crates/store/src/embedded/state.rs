@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use imbl::OrdMap;
 
-use crate::{Applied, Conflict, Entry, Event, History, Key, Op, Precondition, Revision, TxnOutcome, types::resource_of};
+use crate::{Applied, Conflict, Entry, Event, History, Key, Op, Precondition, Revision, TxnOutcome, types::resource_or_key};
 
 /// All keys as of a revision. Cloning is cheap and gives a snapshot.
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ impl Batch {
                     return Err(None);
                 };
                 if history == History::Erase {
-                    let resource = resource_of(&key).unwrap_or(&key);
+                    let resource = resource_or_key(&key);
                     self.erasures.insert(resource.into(), revision);
                 }
                 Event { key, revision, current: None, previous: Some(previous) }

@@ -8,7 +8,10 @@ use std::{
     io,
     panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -29,13 +32,13 @@ pub(super) const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("re
 pub(super) const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers-1");
 
 /// Everything up to here has left the log.
-const COMPACTED: &str = "compacted";
+pub(super) const COMPACTED: &str = "compacted";
 /// The store's revision, in case that the record which made it is gone.
-const REVISION: &str = "revision";
+pub(super) const REVISION: &str = "revision";
 /// `floor RESOURCE`: the history of the resource begins there, because something in it was erased.
-const FLOOR: &str = "floor ";
+pub(super) const FLOOR: &str = "floor ";
 /// `erase RESOURCE`: the history of the resource up to there is still in the file and has to go.
-const ERASE: &str = "erase ";
+pub(super) const ERASE: &str = "erase ";
 
 /// The numbers in the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,6 +65,8 @@ pub(crate) struct DataFile {
     pub(super) directory: Directory,
     pub(super) disk: Box<dyn Disk>,
     pub(super) database: RwLock<Option<Database>>,
+    /// Whether the directory on disk has the file under its name. Nothing is written before it has.
+    pub(super) is_name_durable: AtomicBool,
 }
 
 /// Which part of the log is to go.
@@ -92,12 +97,17 @@ impl DataFile {
     /// Opens the data file of a directory, creates it if there is none.
     pub fn open(directory: Directory, disk: Box<dyn Disk>) -> Result<Self> {
         let path = directory.data();
-        let is_new = !path.exists();
         let database = open_database(disk.as_ref(), &path)?;
-        if is_new {
-            directory.sync()?;
+        Ok(DataFile { directory, disk, database: RwLock::new(Some(database)), is_name_durable: AtomicBool::new(false) })
+    }
+
+    /// Makes sure that the data file is found under its name after a crash.
+    pub(super) fn sync_name(&self) -> Result<()> {
+        if !self.is_name_durable.load(Ordering::Acquire) {
+            self.directory.sync()?;
+            self.is_name_durable.store(true, Ordering::Release);
         }
-        Ok(DataFile { directory, disk, database: RwLock::new(Some(database)) })
+        Ok(())
     }
 
     pub fn path(&self) -> PathBuf {
@@ -162,7 +172,7 @@ impl DataFile {
             if let Some(until) = trimmed.until {
                 changes.push((COMPACTED.into(), until));
             }
-            self.set_numbers(txn, &changes)?;
+            set_numbers(txn, &self.path(), &changes)?;
             Ok(trimmed)
         })
     }
@@ -260,7 +270,8 @@ impl DataFile {
     }
 
     /// Runs `body` in a write transaction and commits it durably. After a failure the file counts as closed.
-    pub(super) fn write<T>(&self, body: impl FnOnce(&WriteTransaction) -> Result<T>) -> Result<T> {
+    fn write<T>(&self, body: impl FnOnce(&WriteTransaction) -> Result<T>) -> Result<T> {
+        self.sync_name()?;
         let result = {
             let slot = self.database.read();
             let database = slot.as_ref().ok_or(Error::Closed)?;
@@ -273,12 +284,13 @@ impl DataFile {
     }
 
     pub(super) fn read<T>(&self, body: impl FnOnce(&ReadTransaction) -> Result<T>) -> Result<T> {
-        let slot = self.database.read();
-        let Some(database) = slot.as_ref() else {
+        // The transaction outlives the guard: a long read holds up nobody, and one whose file is closed meanwhile fails.
+        let begun = self.database.read().as_ref().map(Database::begin_read);
+        let Some(begun) = begun else {
             let source = io::Error::other("it is closed after an earlier failure");
             return Err(Error::io(self.path(), source));
         };
-        body(&database.begin_read().map_err(|e| self.failed(e))?)
+        body(&begun.map_err(|e| self.failed(e))?)
     }
 
     pub fn is_open(&self) -> bool {
@@ -314,17 +326,6 @@ impl DataFile {
             }
         }
         Ok(numbers)
-    }
-
-    fn set_numbers(&self, txn: &WriteTransaction, changes: &[(String, Revision)]) -> Result<()> {
-        if changes.is_empty() {
-            return Ok(());
-        }
-        let mut numbers = txn.open_table(NUMBERS).map_err(|e| self.failed(e))?;
-        for (name, value) in changes {
-            numbers.insert(name.as_str(), value.0).map_err(|e| self.failed(e))?;
-        }
-        Ok(())
     }
 
     pub(super) fn decode<'a>(&self, revision: Revision, bytes: &'a [u8]) -> Result<Record<'a>> {
@@ -383,6 +384,18 @@ pub(super) fn write_to<T>(database: &Database, path: &Path, body: impl FnOnce(&W
     let value = body(&txn)?;
     txn.commit().map_err(|e| failure(path, e))?;
     Ok(value)
+}
+
+/// Sets numbers by their names.
+pub(super) fn set_numbers(txn: &WriteTransaction, path: &Path, changes: &[(String, Revision)]) -> Result<()> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let mut numbers = txn.open_table(NUMBERS).map_err(|e| failure(path, e))?;
+    for (name, value) in changes {
+        numbers.insert(name.as_str(), value.0).map_err(|e| failure(path, e))?;
+    }
+    Ok(())
 }
 
 /// What redb says, in this crate's terms.

@@ -4,7 +4,7 @@ use std::{
     sync::{
         Arc,
         atomic::Ordering,
-        mpsc::{Receiver, RecvTimeoutError, TryRecvError},
+        mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError},
     },
     time::Duration,
 };
@@ -13,7 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
     clock::{Clock, millis},
+    erasure::Erasure,
     record::encoded_len,
+    rewrite::Replacement,
     shared::Shared,
     state::Batch,
     table::{Trim, Trimmed},
@@ -30,6 +32,8 @@ pub(crate) struct Request {
 
 pub(crate) enum Message {
     Txn(Request),
+    /// The copy for an erasure is ready, or failed.
+    Copied(Result<Replacement>),
     Close,
 }
 
@@ -55,23 +59,28 @@ pub(crate) struct LogExtent {
 pub(crate) struct Writer {
     pub shared: Arc<Shared>,
     pub queue: Receiver<Message>,
+    /// For the thread that copies.
+    pub sender: Sender<Message>,
     pub clock: Clock,
     pub retention: Retention,
     pub extent: LogExtent,
+    pub erasure: Erasure,
     /// No attempt at what nobody waits for before this time, because one failed.
     pub not_before_ms: u64,
 }
 
 /// What the queue had.
-enum Work {
-    Batch(Vec<Request>, Next),
-    /// Nothing came before there was something else to do.
-    Due,
+#[derive(Default)]
+struct Work {
+    requests: Vec<Request>,
+    next: Next,
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(Default)]
 enum Next {
+    #[default]
     GoOn,
+    Replace(Result<Replacement>),
     Stop,
 }
 
@@ -79,15 +88,15 @@ impl Writer {
     /// Runs until the store is closed.
     pub fn run(mut self) {
         loop {
-            let (requests, next) = match self.wait() {
-                Work::Batch(requests, next) => (requests, next),
-                Work::Due => (Vec::new(), Next::GoOn),
-            };
+            let Work { requests, next } = self.wait();
             self.step(requests);
-            if next == Next::Stop {
-                break;
+            match next {
+                Next::GoOn => self.start_erasure(),
+                Next::Replace(copied) => self.finish_erasure(copied),
+                Next::Stop => break,
             }
         }
+        self.erase_before_closing();
         if let Err(error) = self.shared.file.close() {
             tracing::warn!(%error, "the store's file could not be closed in good order");
         }
@@ -96,34 +105,41 @@ impl Writer {
     }
 
     /// Parks until there is a request or something falls due.
-    fn wait(&mut self) -> Work {
+    fn wait(&self) -> Work {
         let first = match self.due_in() {
             None => self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(time) => self.queue.recv_timeout(time),
         };
-        let mut requests = Vec::new();
+        let mut work = Work::default();
         let (mut ops, mut bytes) = (0, 0);
         let mut message = match first {
             Ok(message) => message,
-            Err(RecvTimeoutError::Timeout) => return Work::Due,
-            Err(RecvTimeoutError::Disconnected) => return Work::Batch(requests, Next::Stop),
+            Err(RecvTimeoutError::Timeout) => return work,
+            Err(RecvTimeoutError::Disconnected) => Message::Close,
         };
         loop {
             match message {
-                Message::Close => return Work::Batch(requests, Next::Stop),
+                Message::Close => {
+                    work.next = Next::Stop;
+                    return work;
+                }
+                Message::Copied(copied) => {
+                    work.next = Next::Replace(copied);
+                    return work;
+                }
                 Message::Txn(request) => {
                     ops += request.ops.len();
                     bytes += request.ops.iter().map(value_bytes).sum::<usize>();
-                    requests.push(request);
+                    work.requests.push(request);
                 }
             }
             if ops >= limits::COMMIT_OPS_MAX || bytes >= limits::COMMIT_BYTES_MAX {
-                return Work::Batch(requests, Next::GoOn);
+                return work;
             }
             message = match self.queue.try_recv() {
                 Ok(message) => message,
-                Err(TryRecvError::Empty) => return Work::Batch(requests, Next::GoOn),
-                Err(TryRecvError::Disconnected) => return Work::Batch(requests, Next::Stop),
+                Err(TryRecvError::Empty) => return work,
+                Err(TryRecvError::Disconnected) => Message::Close,
             };
         }
     }
@@ -159,28 +175,34 @@ impl Writer {
         }
         let now_ms = self.clock.now_ms();
         let trimmed = self.shared.file.commit(&batch.events, &batch.erasures, now_ms, trim)?;
+        self.erasure.ask(batch.erasures, now_ms);
         self.extent.bytes += batch.events.iter().map(|e| encoded_len(e) as u64).sum::<u64>();
-        if trim.is_some() {
-            self.note_trimmed(&trimmed);
-        } else if !batch.events.is_empty() {
-            self.extent.oldest_ms.get_or_insert(now_ms);
-        }
         let touched = self.shared.log.append(&batch.events);
         self.shared.state.store(Arc::new(batch.state));
         for stream in touched {
             stream.notify.notify_waiters();
         }
+        if trim.is_some() {
+            self.note_trimmed(&trimmed);
+        } else if !batch.events.is_empty() {
+            self.extent.oldest_ms.get_or_insert(now_ms);
+        }
         Ok(())
     }
 
-    /// Time until the log needs a trim; none if it is empty.
+    /// Time until the log needs a trim or an erasure is due; none if nothing of that sort will be.
     fn due_in(&self) -> Option<Duration> {
-        let due_ms = self.trim_due_ms()?.max(self.not_before_ms);
+        let due = [self.trim_due_ms(), self.erasure.due_ms()];
+        let due_ms = due.into_iter().flatten().min()?.max(self.not_before_ms);
         let now_ms = self.clock.now_ms();
         Some(Duration::from_millis(due_ms.saturating_sub(now_ms)))
     }
 
     fn trim_due_ms(&self) -> Option<u64> {
+        // What a copy is made of must stay as it is until the copy is in place.
+        if self.erasure.is_copying() {
+            return None;
+        }
         let oldest_ms = self.extent.oldest_ms?;
         if self.extent.is_partial || self.extent.bytes > self.retention.bytes_max {
             return Some(0);

@@ -1,28 +1,12 @@
 //! What the store promises to a caller, one promise per test.
-#![allow(clippy::unwrap_used)]
+use std::sync::Arc;
 
-use std::{sync::Arc, time::Duration};
-
-use atoll_store::{
-    Applied, Conflict, EmbeddedStore, Error, Event, Op, Options, Outcome, Precondition, RangeQuery, Revision, Store, TxnOutcome,
-    Watcher,
-};
+use crate::support::{applied, next};
+use atoll_store::{Conflict, EmbeddedStore, Error, Op, Options, Outcome, Precondition, RangeQuery, Revision, Store, TxnOutcome};
 use tempfile::TempDir;
 
 fn open(dir: &TempDir) -> EmbeddedStore {
     EmbeddedStore::open(Options::new(dir.path().join("a/b"))).unwrap()
-}
-
-async fn applied(store: &EmbeddedStore, op: Op) -> Applied {
-    match store.apply(op).await.unwrap() {
-        Outcome::Applied(applied) => applied,
-        Outcome::Conflict { current } => panic!("conflict with {current:?}"),
-    }
-}
-
-async fn next(watcher: &mut Box<dyn Watcher>, max: usize) -> Vec<Arc<Event>> {
-    let batch = tokio::time::timeout(Duration::from_secs(10), watcher.next_batch(max));
-    batch.await.expect("an event within ten seconds").unwrap()
 }
 
 #[tokio::test]
