@@ -11,6 +11,7 @@ pub mod decode;
 pub mod defaults;
 pub mod limits;
 pub mod patch;
+pub mod prepare;
 pub mod quantity;
 pub mod registry;
 pub mod schema;
@@ -20,6 +21,7 @@ pub mod timestamp;
 
 pub use decode::{DecodeError, Decoded, FieldValidation, Parsed, decode, parse_json, parse_yaml};
 pub use defaults::apply_defaults;
+pub use prepare::{prepare_create, prepare_update};
 pub use quantity::Quantity;
 pub use registry::{NameRule, Registry, ResourceDef, SchemaSource, StorageIdentity, Strategy, SubresourceDef};
 pub use schema::{ListType, PatchStrategy, Schema, Shape};
