@@ -61,7 +61,7 @@ fn parse(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
     }
     if out.len() > limits::JSON_PATCH_OPERATIONS_MAX {
         return Err(PatchError::TooLarge(format!(
-            "The allowed maximum operations in a JSON patch is {}, got {}",
+            "a JSON patch may have {} operations, this one has {}",
             limits::JSON_PATCH_OPERATIONS_MAX,
             out.len()
         )));
@@ -102,9 +102,9 @@ impl<'a> Operation<'a> {
                     Err(_) if expected.is_null() && has_object_parent(doc, path) => return Ok(()),
                     Err(e) => return Err(e),
                 };
-                if found == expected { Ok(()) } else { Err(unfit(format!("testing value {path} failed: test failed"))) }
+                if found == expected { Ok(()) } else { Err(unfit(format!("the value at {path:?} is not the one tested for"))) }
             }
-            other => Err(unfit(format!("unexpected operation kind {other:?}"))),
+            other => Err(unfit(format!("there is no operation {other:?}"))),
         }
     }
 
@@ -144,7 +144,7 @@ fn index(token: &str) -> Option<usize> {
 }
 
 fn missing(path: &str) -> PatchError {
-    unfit(format!("doc is missing path: {path:?}: missing value"))
+    unfit(format!("there is nothing at {path:?}"))
 }
 
 fn container<'d>(doc: &'d mut Value, parent: &str, path: &str) -> Result<&'d mut Value, PatchError> {
@@ -194,7 +194,7 @@ fn add(doc: &mut Value, path: &str, value: Value) -> Result<(), PatchError> {
         }
         Value::Array(list) => {
             let at = if key == "-" { Some(list.len()) } else { index(&key).filter(|at| *at <= list.len()) };
-            list.insert(at.ok_or_else(|| unfit(format!("invalid index referenced: {path:?}")))?, value);
+            list.insert(at.ok_or_else(|| unfit(format!("{path:?} is outside its list")))?, value);
         }
         _ => return Err(missing(path)),
     }
@@ -209,7 +209,7 @@ fn remove(doc: &mut Value, path: &str) -> Result<Value, PatchError> {
         Value::Object(map) => map.remove(&key).ok_or_else(|| missing(path)),
         Value::Array(list) => match index(&key).filter(|at| *at < list.len()) {
             Some(at) => Ok(list.remove(at)),
-            None => Err(unfit(format!("invalid index referenced: {path:?}"))),
+            None => Err(unfit(format!("{path:?} is outside its list"))),
         },
         _ => Err(missing(path)),
     }
@@ -227,7 +227,7 @@ fn replace(doc: &mut Value, path: &str, value: Value) -> Result<(), PatchError> 
         }
         Value::Array(list) => {
             let slot = index(&key).and_then(|at| list.get_mut(at));
-            *slot.ok_or_else(|| unfit(format!("invalid index referenced: {path:?}")))? = value;
+            *slot.ok_or_else(|| unfit(format!("{path:?} is outside its list")))? = value;
         }
         _ => return Err(missing(path)),
     }

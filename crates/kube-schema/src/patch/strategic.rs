@@ -44,7 +44,7 @@ fn failed(message: impl Into<String>) -> PatchError {
 }
 
 fn no_merge_key(item: &Value, key: &str) -> PatchError {
-    failed(format!("map: {item} does not contain declared merge key: {key}"))
+    failed(format!("{item} has no merge key {key:?}"))
 }
 
 fn merge_map(mut original: Object, mut patch: Object, schema: Option<Schema<'_>>) -> Result<Object, PatchError> {
@@ -55,7 +55,7 @@ fn merge_map(mut original: Object, mut patch: Object, schema: Option<Schema<'_>>
             return Ok(patch);
         }
         Some(Value::String(s)) if s == "delete" => return Ok(Map::new()),
-        Some(other) => return Err(failed(format!("unknown patch type: {other}"))),
+        Some(other) => return Err(failed(format!("unknown $patch directive {other}"))),
     }
     retain_keys(&mut original, &mut patch)?;
     set_element_orders(&mut original, &mut patch, schema)?;
@@ -77,7 +77,7 @@ fn merge_map(mut original: Object, mut patch: Object, schema: Option<Schema<'_>>
 fn target_list<'k>(key: &'k str, prefix: &str) -> Result<&'k str, PatchError> {
     match key.split_once('/') {
         Some((head, list)) if head == prefix => Ok(list),
-        _ => Err(PatchError::BadRequest(format!("invalid patch format of {} list", prefix.trim_start_matches('$')))),
+        _ => Err(PatchError::BadRequest(format!("{key:?} is not of the form {prefix}/<list>"))),
     }
 }
 
@@ -85,7 +85,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchErr
     let Some(directive) = patch.remove(RETAIN_KEYS) else {
         return Ok(());
     };
-    let bad = || PatchError::BadRequest("invalid patch format of retainKeys".to_owned());
+    let bad = || PatchError::BadRequest("$retainKeys must list every key that the patch sets".to_owned());
     let keep = directive.as_array().ok_or_else(bad)?;
     let keep: std::collections::HashSet<&str> = keep.iter().filter_map(Value::as_str).collect();
     let is_directive = |key: &str| key.starts_with(DELETE_FROM_PRIMITIVE_LIST) || key.starts_with(SET_ELEMENT_ORDER);
@@ -169,11 +169,11 @@ fn without_directives(value: Value) -> Option<Value> {
 }
 
 fn member_schema<'s>(schema: Option<Schema<'s>>, key: &str) -> Result<Schema<'s>, PatchError> {
-    let schema = schema.ok_or_else(|| failed(format!("unable to find api field {key:?}")))?;
+    let schema = schema.ok_or_else(|| failed(format!("there is no field {key:?}")))?;
     if schema.shape() != Shape::Struct {
-        return Err(failed(format!("merging an object at {key:?} in something that has no named fields")));
+        return Err(failed(format!("{key:?} cannot be merged: its parent has no named fields")));
     }
-    schema.field(key).ok_or_else(|| failed(format!("unable to find api field {key:?}")))
+    schema.field(key).ok_or_else(|| failed(format!("there is no field {key:?}")))
 }
 
 /// What the schema says of a list.
@@ -188,7 +188,7 @@ impl<'s> ListSchema<'s> {
     fn of(schema: Schema<'s>) -> Result<Self, PatchError> {
         let items = schema.items();
         if items.is_some_and(|i| i.shape() == Shape::List) {
-            return Err(failed("unexpected list of lists"));
+            return Err(failed("lists of lists cannot be merged"));
         }
         Ok(ListSchema { items, merge_key: schema.merge_key(), strategy: schema.patch_strategy() })
     }
@@ -211,16 +211,16 @@ fn element_type(lists: [&[Value]; 2]) -> Result<Element, PatchError> {
             Value::Number(n) if n.is_f64() => Element::Scalar("float"),
             Value::Number(_) => Element::Scalar("int"),
             Value::Array(_) if found.is_none() => {
-                return Err(PatchError::Unprocessable("lists of lists are not supported".to_owned()));
+                return Err(PatchError::Unprocessable("lists of lists cannot be merged".to_owned()));
             }
             Value::Array(_) => Element::Scalar("list"),
             Value::Null => Element::Scalar("null"),
         };
         if *found.get_or_insert(kind) != kind || kind == Element::Scalar("null") {
-            return Err(failed("list element types are not identical"));
+            return Err(failed("the elements of a list must be of one type"));
         }
     }
-    found.ok_or_else(|| failed("no elements in any of the given slices"))
+    found.ok_or_else(|| failed("both lists are empty"))
 }
 
 fn merge_list(original: Vec<Value>, patch: Vec<Value>, list: ListSchema<'_>, member: Member) -> Result<Vec<Value>, PatchError> {
@@ -243,7 +243,7 @@ fn merge_list(original: Vec<Value>, patch: Vec<Value>, list: ListSchema<'_>, mem
                 original.into_iter().chain(patch.iter().cloned()).filter(|v| seen.insert(identity(v, None))).collect();
             Ok(arrange(merged, &patch, &server_order, None))
         }
-        (Element::Object, None) => Err(failed("cannot merge lists without merge key")),
+        (Element::Object, None) => Err(failed("a list of objects without a merge key cannot be merged")),
         (Element::Object, Some(key)) => merge_objects(original, patch, key, list.items),
     }
 }
@@ -267,9 +267,9 @@ fn merge_objects(
             }
             Some(Value::String(s)) if s == "replace" => replace = true,
             Some(Value::String(s)) if s == "merge" => {
-                return Err(failed("merging lists cannot yet be specified in the patch"));
+                return Err(failed("$patch: merge is not for elements of lists"));
             }
-            Some(other) => return Err(failed(format!("unknown patch type: {other} in map: {item}"))),
+            Some(other) => return Err(failed(format!("unknown $patch directive {other} in {item}"))),
         }
     }
     if replace {
