@@ -1,1 +1,27 @@
-//! `atoll-gpu`.
+//! HAMi's components on Atoll's own parts, each a function that the command line calls.
+//!
+//! Owns: the admission [`webhook`], the `hami-scheduler` ([`scheduler`]), the device plugins ([`plugin`]), their manifests
+//! ([`manifests`]).
+//!
+//! Invariants:
+//! - What fits where, and who has what, is decided in `devices` alone; this crate reads, asks, and writes down the answer.
+//! - A decision is on the Pod, in one patch, before the Pod is bound.
+//! - A plugin hands out what the scheduler recorded for that Pod and container, or nothing.
+//! - No role needs another one to be alive in order to start.
+//!
+//! Does not know: how certificates are made (`pki`), how nodes are chosen (`scheduler`), who runs its processes.
+
+mod error;
+mod http;
+pub mod limits;
+mod tls;
+pub mod webhook;
+
+pub use error::{Error, Result};
+
+/// Writes a line of evidence to standard output, where a Pod's log is read. A reader that went away ends no role.
+fn say(line: std::fmt::Arguments<'_>) {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
