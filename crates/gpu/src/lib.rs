@@ -14,10 +14,17 @@
 mod error;
 mod http;
 pub mod limits;
+pub mod plugin;
 mod tls;
 pub mod webhook;
 
 pub use error::{Error, Result};
+
+/// The fields of a Pod that `devices` reads; `None` if it has none of the expected shape, which the typed Pod rules out.
+fn view(pod: &k8s_openapi::api::core::v1::Pod) -> Option<atoll_devices::PodView> {
+    let json = serde_json::to_value(pod).ok()?;
+    atoll_devices::PodView::from_json(&json).ok()
+}
 
 /// Writes a line of evidence to standard output, where a Pod's log is read. A reader that went away ends no role.
 fn say(line: std::fmt::Arguments<'_>) {

@@ -48,6 +48,8 @@ pub const RECONCILE_PERIOD: Duration = Duration::from_secs(300);
 pub const PLUGIN_CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// How long a call to the node agent may take.
 pub const NODE_AGENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a message from the node agent: an Allocate call names every device of a container.
+pub const NODE_AGENT_MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// How long Allocate waits for the Pod's record to be readable: the agent may know of a binding before this plugin does.
 pub const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two looks at it.
