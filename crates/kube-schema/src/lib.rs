@@ -7,6 +7,7 @@
 //! of its row. It deliberately does not know HTTP, storage, users or admission.
 
 pub mod apply;
+pub mod convert;
 pub mod decode;
 pub mod defaults;
 pub mod limits;
@@ -19,6 +20,7 @@ pub mod structural;
 pub mod table;
 pub mod timestamp;
 
+pub use convert::convert;
 pub use decode::{DecodeError, Decoded, FieldValidation, Parsed, decode, parse_json, parse_yaml};
 pub use defaults::apply_defaults;
 pub use prepare::{prepare_create, prepare_update};
