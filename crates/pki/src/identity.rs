@@ -90,6 +90,18 @@ pub fn verify_client_chain(chain: &[CertificateDer<'_>], ca_pem: &str, now: Time
     CertificateInfo::of_der(leaf)
 }
 
+/// Whether the authority whose certificate is `ca_pem` signed the first certificate of `pem` (at any time, for any use).
+pub fn is_signed_by(pem: &str, ca_pem: &str) -> bool {
+    let (Ok(leaf), Ok(ca)) = (certificates_of_pem(pem), certificates_of_pem(ca_pem)) else { return false };
+    let (Some(leaf), Some(ca)) = (leaf.first(), ca.first()) else { return false };
+    let (Ok((_, leaf)), Ok((_, ca))) = (X509Certificate::from_der(leaf), X509Certificate::from_der(ca)) else {
+        return false;
+    };
+    let algorithm = &aws_lc_rs::signature::ECDSA_P256_SHA256_ASN1;
+    let key = aws_lc_rs::signature::UnparsedPublicKey::new(algorithm, ca.public_key().subject_public_key.data.as_ref());
+    key.verify(leaf.tbs_certificate.as_ref(), &leaf.signature_value.data).is_ok()
+}
+
 /// SHA-256 of the first certificate's public key info: kubeadm's `sha256:…` pin (lower-case hex, without the prefix).
 pub fn spki_sha256(pem: &str) -> Result<String, Error> {
     let certificates = certificates_of_pem(pem)?;

@@ -13,7 +13,7 @@ pub mod limits;
 mod service_account;
 
 pub use authority::{CertificateAuthority, KeyPair, LeafSpec, Usages, certificate_request};
-pub use identity::{CertificateInfo, certificates_of_pem, needs_renewal, spki_sha256, verify_client_chain};
+pub use identity::{CertificateInfo, certificates_of_pem, is_signed_by, needs_renewal, spki_sha256, verify_client_chain};
 pub use kubeconfig::{ClusterEntry, Kubeconfig, UserCredentials};
 pub use service_account::ServiceAccountKey;
 
