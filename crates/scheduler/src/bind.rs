@@ -33,15 +33,26 @@ pub(crate) async fn bind(
     node: String,
     mut reservations: Vec<Box<dyn Reservation>>,
 ) -> Result<()> {
-    for reservation in &mut reservations {
-        reservation.pre_bind(&client, &pod.pod, &node).await?;
-    }
-    match send(&client, &pod, &node).await {
-        Ok(()) => {}
-        Err(Doubt::NotBound(error)) => return Err(error),
-        Err(Doubt::Unknown(error)) => {
-            tracing::warn!(pod = pod.name(), namespace = pod.namespace(), %error, "binding has an unknown outcome");
-            settle(&client, &pod, &node, error).await?;
+    let mut attempt = 1;
+    loop {
+        for reservation in &mut reservations {
+            reservation.pre_bind(&client, &pod.pod, &node).await?;
+        }
+        let version = reservations.iter().find_map(|reservation| reservation.resource_version());
+        let error = match send(&client, &pod, &node, version).await {
+            Ok(()) => break,
+            Err(Doubt::NotBound(error)) => return Err(error),
+            Err(Doubt::Unknown(error)) => error,
+        };
+        tracing::debug!(pod = pod.name(), namespace = pod.namespace(), %error, "binding has an unknown outcome");
+        let conflict = is_conflict(&error);
+        match settle(&client, &pod, &node, error).await {
+            Ok(()) => break,
+            // Somebody wrote to the Pod between the preparation and the binding: prepared once more, it may pass.
+            Err(error) if conflict && is_conflict(&error) && version.is_some() && attempt < limits::BIND_ATTEMPTS_MAX => {
+                attempt += 1
+            }
+            Err(error) => return Err(error),
         }
     }
     for reservation in reservations {
@@ -50,18 +61,28 @@ pub(crate) async fn bind(
     Ok(())
 }
 
-async fn send(client: &kube::Client, pod: &PodInfo, node: &str) -> Result<(), Doubt> {
+fn is_conflict(error: &Error) -> bool {
+    matches!(error, Error::Api(kube::Error::Api(status)) if status.code == 409)
+}
+
+async fn send(client: &kube::Client, pod: &PodInfo, node: &str, version: Option<&str>) -> Result<(), Doubt> {
     let api: Api<Pod> = Api::namespaced(client.clone(), pod.namespace());
+    let mut metadata = serde_json::json!({"name": pod.name(), "namespace": pod.namespace(), "uid": pod.uid()});
+    if let Some(version) = version {
+        metadata["resourceVersion"] = version.into();
+    }
     let body = serde_json::json!({
         "apiVersion": "v1", "kind": "Binding",
-        "metadata": {"name": pod.name(), "namespace": pod.namespace(), "uid": pod.uid()},
+        "metadata": metadata,
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
     let params = PostParams::default();
     let sent = api.create_subresource::<_, serde_json::Value>("binding", pod.name(), &params, &body);
     match call(sent).await {
         Ok(_) => Ok(()),
-        // A 4xx was decided before anything was written; after a 5xx the write may have happened (a gateway, a timeout).
+        // The Pod has a node already, perhaps by an earlier binding of this decision; or it changed.
+        Err(error) if is_conflict(&error) => Err(Doubt::Unknown(error)),
+        // Another 4xx was decided before anything was written; after a 5xx the write may have happened (a gateway, a timeout).
         Err(Error::Api(kube::Error::Api(status))) if (400..500).contains(&status.code) => {
             Err(Doubt::NotBound(Error::Api(kube::Error::Api(status))))
         }

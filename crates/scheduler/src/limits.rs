@@ -18,6 +18,8 @@ pub const BINDINGS_IN_FLIGHT_MAX: usize = 64;
 pub const REPORTS_QUEUED_MAX: usize = 1024;
 /// How long one call to the API server may take.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often one binding is prepared and sent if the Pod keeps changing in between.
+pub const BIND_ATTEMPTS_MAX: u32 = 5;
 /// Longest pause between two looks at a Pod whose binding has an unknown outcome.
 pub const UNKNOWN_BIND_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Length of an Event's note (a limit of the API).

@@ -57,8 +57,15 @@ pub enum Candidates {
 /// Something a plugin set aside on a node for one Pod. Dropping it gives it back, unless `commit` was called.
 #[async_trait]
 pub trait Reservation: Send + Sync {
-    /// Called before the binding is sent; an error ends the attempt.
+    /// Called before the binding is sent, and again if the Pod changed in between; an error ends the attempt.
     async fn pre_bind(&mut self, client: &kube::Client, pod: &Pod, node: &str) -> Result<()>;
+
+    /// The `resourceVersion` that the Pod must have when it is bound: that of what `pre_bind` wrote, if the binding relies
+    /// on it. A binding that was sent earlier and comes through late is then refused instead of standing beside a newer
+    /// decision.
+    fn resource_version(&self) -> Option<&str> {
+        None
+    }
 
     /// The binding stands: what was set aside is now the Pod's.
     fn commit(self: Box<Self>);
