@@ -93,6 +93,15 @@ impl Writer {
         }
     }
 
+    /// Opens the file again after a failure.
+    pub(super) fn recover(&mut self) -> Result<()> {
+        if self.erasure.is_copying() {
+            // Recovery may need the place of the copy. It ends soon, since the file that it reads from is closed.
+            return Err(Error::io(self.shared.file.path(), std::io::Error::other("an earlier failure is being cleared up")));
+        }
+        self.shared.file.reopen(self.shared.revision(), &self.erasure.wanted)
+    }
+
     /// Puts a finished copy in the data file's place and forgets the erased history.
     pub(super) fn finish_erasure(&mut self, copied: Result<Replacement>) {
         let result = copied.and_then(|replacement| self.replace(replacement));

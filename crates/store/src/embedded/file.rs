@@ -5,6 +5,10 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use redb::StorageBackend;
@@ -24,7 +28,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Creates the directory as needed, takes its lock and removes what an interrupted rewrite left.
+    /// Creates the directory as needed, and takes its lock.
     pub fn lock(dir: &Path) -> Result<Self> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -39,12 +43,7 @@ impl Directory {
             TryLockError::WouldBlock => Error::InUse { dir: dir.to_owned() },
             TryLockError::Error(source) => Error::io(&path, source),
         })?;
-        let directory = Directory { dir: dir.to_owned(), lock };
-        let replacement = directory.replacement();
-        match fs::remove_file(&replacement) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io(replacement, e)),
-            _ => Ok(directory),
-        }
+        Ok(Directory { dir: dir.to_owned(), lock })
     }
 
     /// Lets others open the store, though watchers may still hold on to this.
@@ -70,10 +69,16 @@ impl Directory {
     }
 }
 
-/// How the store reaches the disk; tests put faults here.
+/// How the store reaches its files; tests put faults here.
 pub(crate) trait Disk: Send + Sync + 'static {
     /// Opens a file for reading and writing, creates it if it is absent.
-    fn open(&self, path: &Path) -> io::Result<Backend>;
+    fn open(&self, path: &Path) -> io::Result<Box<dyn StorageBackend>>;
+
+    /// Puts a file in the place of another.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file if there is one.
+    fn remove(&self, path: &Path) -> io::Result<()>;
 }
 
 /// The operating system's files.
@@ -81,41 +86,55 @@ pub(crate) trait Disk: Send + Sync + 'static {
 pub(crate) struct OsDisk;
 
 impl Disk for OsDisk {
-    fn open(&self, path: &Path) -> io::Result<Backend> {
-        Ok(Backend(Box::new(DataFile(open_private(path)?))))
+    fn open(&self, path: &Path) -> io::Result<Box<dyn StorageBackend>> {
+        Ok(Box::new(OsFile(open_private(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        match fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
     }
 }
 
-/// An open file as redb wants it.
+/// An open file as redb wants it, which notes when a sync fails.
 #[derive(Debug)]
-pub(crate) struct Backend(pub Box<dyn StorageBackend>);
+pub(crate) struct Backend {
+    pub file: Box<dyn StorageBackend>,
+    pub sync_failed: Arc<AtomicBool>,
+}
 
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
-        self.0.len()
+        self.file.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out)
+        self.file.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data().inspect_err(|_| self.sync_failed.store(true, Ordering::Release))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
+        self.file.write(offset, data)
     }
 }
 
 #[derive(Debug)]
-struct DataFile(File);
+struct OsFile(File);
 
-impl StorageBackend for DataFile {
+impl StorageBackend for OsFile {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }

@@ -2,6 +2,8 @@
 
 mod clock;
 mod erasure;
+#[cfg(test)]
+mod fault_tests;
 mod file;
 mod log;
 mod open;

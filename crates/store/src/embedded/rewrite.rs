@@ -6,7 +6,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -35,7 +34,7 @@ impl DataFile {
     pub fn copy(&self, erasures: BTreeMap<Arc<str>, Revision>, upto: Revision) -> Result<Replacement> {
         let path = self.directory.replacement();
         self.discard_replacement()?;
-        let database = open_database(self.disk.as_ref(), &path)?;
+        let database = open_database(self.disk.as_ref(), &path, &self.sync_failed)?;
         let mut erased_bytes = 0;
         self.read(|source| {
             let mut numbers = self.numbers_in(source)?;
@@ -94,7 +93,7 @@ impl DataFile {
                 set_numbers(target, &path, &changes)
             })
         })?;
-        fs::rename(&path, self.path()).map_err(|e| Error::io(&path, e))?;
+        self.disk.rename(&path, &self.path()).map_err(|e| Error::io(&path, e))?;
         // From here on the new file is the store's, whatever happens; nothing is acknowledged before its name is durable.
         self.is_name_durable.store(false, Ordering::Release);
         let old = self.database.write().replace(database);
@@ -105,10 +104,7 @@ impl DataFile {
     /// Removes a replacement file that is not going to be used.
     pub fn discard_replacement(&self) -> Result<()> {
         let path = self.directory.replacement();
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, e)),
-            _ => Ok(()),
-        }
+        self.disk.remove(&path).map_err(|e| Error::io(path, e))
     }
 
     /// For each version in the resources to be erased that was replaced: the event that replaced it.

@@ -22,7 +22,7 @@ use redb::{
 };
 
 use super::{
-    file::{Directory, Disk},
+    file::{Backend, Directory, Disk},
     record::{self, Kind, Record},
 };
 use crate::{Entry, Error, Event, Key, Result, Revision, limits};
@@ -67,6 +67,8 @@ pub(crate) struct DataFile {
     pub(super) database: RwLock<Option<Database>>,
     /// Whether the directory on disk has the file under its name. Nothing is written before it has.
     pub(super) is_name_durable: AtomicBool,
+    /// Whether a sync has failed since the file was last known to be good.
+    pub(super) sync_failed: Arc<AtomicBool>,
 }
 
 /// Which part of the log is to go.
@@ -94,11 +96,14 @@ pub(crate) struct Trimmed {
 }
 
 impl DataFile {
-    /// Opens the data file of a directory, creates it if there is none.
+    /// Opens the data file of a directory, creates it if there is none, and removes what an interrupted rewrite left.
     pub fn open(directory: Directory, disk: Box<dyn Disk>) -> Result<Self> {
-        let path = directory.data();
-        let database = open_database(disk.as_ref(), &path)?;
-        Ok(DataFile { directory, disk, database: RwLock::new(Some(database)), is_name_durable: AtomicBool::new(false) })
+        let sync_failed = Arc::new(AtomicBool::new(false));
+        let database = open_database(disk.as_ref(), &directory.data(), &sync_failed)?;
+        let database = RwLock::new(Some(database));
+        let file = DataFile { directory, disk, database, is_name_durable: AtomicBool::new(false), sync_failed };
+        file.discard_replacement()?;
+        Ok(file)
     }
 
     /// Makes sure that the data file is found under its name after a crash.
@@ -177,13 +182,32 @@ impl DataFile {
         })
     }
 
-    /// Opens the file again after a failure and takes out what the failed commit may have left beyond `revision`.
-    pub fn reopen(&self, revision: Revision) -> Result<()> {
+    /// Opens the file again after a failure, as it was at `revision`. `pending` are the erasures that are still to be done.
+    pub fn reopen(&self, revision: Revision, pending: &BTreeMap<Arc<str>, Revision>) -> Result<()> {
         let mut slot = self.database.write();
         // Closed before it is opened anew: two of them on one file would overwrite each other.
         drop(slot.take());
-        *slot = Some(open_database(self.disk.as_ref(), &self.path())?);
+        *slot = Some(open_database(self.disk.as_ref(), &self.path(), &self.sync_failed)?);
         drop(slot);
+        let recovered =
+            if self.sync_failed.load(Ordering::Acquire) { self.start_over(revision, pending) } else { self.roll_back(revision) };
+        if recovered.is_err() {
+            drop(self.database.write().take());
+        }
+        recovered
+    }
+
+    /// Puts a fresh copy in the place of a file of which a sync failed: the system may have dropped the pages that it could not
+    /// write, reads them back from its cache nonetheless, and the next sync would succeed without them.
+    fn start_over(&self, revision: Revision, pending: &BTreeMap<Arc<str>, Revision>) -> Result<()> {
+        let replacement = self.copy(BTreeMap::new(), revision)?;
+        self.replace(replacement, revision, pending)?;
+        self.sync_failed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes out what the failed commit may have left beyond `revision`.
+    fn roll_back(&self, revision: Revision) -> Result<()> {
         let is_beyond = self.read(|txn| {
             let Some(records) = self.records(txn)? else {
                 return Ok(false);
@@ -353,8 +377,9 @@ impl Record<'_> {
 }
 
 /// Opens or creates a database, every page of it checked.
-pub(super) fn open_database(disk: &dyn Disk, path: &Path) -> Result<Database> {
-    let backend = disk.open(path).map_err(|e| Error::io(path, e))?;
+pub(super) fn open_database(disk: &dyn Disk, path: &Path, sync_failed: &Arc<AtomicBool>) -> Result<Database> {
+    let file = disk.open(path).map_err(|e| Error::io(path, e))?;
+    let backend = Backend { file, sync_failed: sync_failed.clone() };
     let opened = panic::catch_unwind(AssertUnwindSafe(|| {
         Builder::new().set_cache_size(limits::PAGE_CACHE_BYTES).set_check_integrity_on_open(true).create_with_backend(backend)
     }));

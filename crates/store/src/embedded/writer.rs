@@ -171,7 +171,7 @@ impl Writer {
             return Ok(());
         }
         if !self.shared.file.is_open() {
-            self.shared.file.reopen(self.shared.revision())?;
+            self.recover()?;
         }
         let now_ms = self.clock.now_ms();
         let trimmed = self.shared.file.commit(&batch.events, &batch.erasures, now_ms, trim)?;

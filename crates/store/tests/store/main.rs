@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod basics;
+mod crash;
 mod erase;
 mod model;
 mod support;
