@@ -19,6 +19,7 @@ pub mod schema;
 pub mod structural;
 pub mod table;
 pub mod timestamp;
+pub mod validation;
 
 pub use convert::convert;
 pub use decode::{DecodeError, Decoded, FieldValidation, Parsed, decode, parse_json, parse_yaml};
@@ -27,3 +28,4 @@ pub use prepare::{prepare_create, prepare_update};
 pub use quantity::Quantity;
 pub use registry::{NameRule, Registry, ResourceDef, SchemaSource, StorageIdentity, Strategy, SubresourceDef};
 pub use schema::{ListType, PatchStrategy, Schema, Shape};
+pub use validation::{FieldError, validate_create, validate_update};

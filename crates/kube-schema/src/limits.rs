@@ -6,5 +6,9 @@ pub const STRICT_ERRORS_MAX: usize = 100;
 pub const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 /// `managedFields` subresource and manager names.
 pub const FIELD_MANAGER_CHARS_MAX: usize = 128;
+/// `subresource` of a managedFields entry.
+pub const SUBRESOURCE_BYTES_MAX: usize = 256;
+/// Bytes that a compiled `pattern` of a custom schema may take.
+pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 /// Events of a YAML body that aliases may expand to before it is refused.
 pub const YAML_EVENTS_MAX: usize = 1_000_000;

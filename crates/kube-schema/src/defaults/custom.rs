@@ -1,10 +1,11 @@
-//! Defaults of custom kinds: the `default` that a structural schema states at a position.
+//! Defaults of custom kinds: the `default` that a structural schema states at a position. A null where the schema allows none counts
+//! as absent.
 
 use serde_json::Value;
 
 use crate::structural::Structural;
 
-/// Fills in stated defaults; a null where the schema does not allow one and has a default counts as absent.
+/// Fills in stated defaults and drops nulls that mean absence.
 pub(super) fn apply(schema: &Structural, value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -12,9 +13,13 @@ pub(super) fn apply(schema: &Structural, value: &mut Value) {
                 if schema.is_root && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
                     continue;
                 }
-                let Some(default) = &child.default else { continue };
-                let is_absent = map.get(name).is_none_or(|v| v.is_null() && !child.nullable);
-                if is_absent {
+                let is_forbidden_null = map.get(name).is_some_and(Value::is_null) && !child.nullable;
+                if is_forbidden_null {
+                    map.remove(name);
+                }
+                if let Some(default) = &child.default
+                    && !map.contains_key(name)
+                {
                     map.insert(name.clone(), default.clone());
                 }
             }
