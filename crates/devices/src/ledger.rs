@@ -162,8 +162,8 @@ impl Ledger {
         Ok(Reservation { ledger, uid, node, generation, allocation, outcome: Outcome::Undecided })
     }
 
-    /// Takes in what a live Pod says. Entries of a reservation under way are left alone until it is settled, and so is a
-    /// settled one until the Pod is bound: an older event must not undo a newer decision.
+    /// Takes in what a live Pod says. What this ledger decided itself is left alone until the Pod is bound: an older event
+    /// must not undo a newer decision. A Pod that is bound is believed, also against a guard that is dropped later.
     pub fn observe(&self, pod: &PodView) -> Observed {
         self.lock().observe(pod)
     }

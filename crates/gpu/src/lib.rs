@@ -15,6 +15,7 @@ mod error;
 mod http;
 pub mod limits;
 pub mod plugin;
+pub mod scheduler;
 mod tls;
 pub mod webhook;
 

@@ -91,6 +91,8 @@ async fn keep_certificate(source: &CertificateSource, client: &kube::Client, cur
     }
 }
 
+pub(crate) use certificate::refresh as refresh_certificate;
+
 async fn refresh_once(source: &CertificateSource, client: &kube::Client, current: &CurrentCertificate) -> Result<()> {
     if certificate::refresh(source, client, current).await? {
         tracing::info!("serving a new certificate");

@@ -221,8 +221,7 @@ impl State {
         }
         let bound = pod.bound_node().is_some();
         match self.entries.get(&uid).map(|entry| entry.origin) {
-            Some(Origin::Reserved) => return Observed::Unchanged,
-            Some(Origin::Confirmed) if !bound => return Observed::Unchanged,
+            Some(Origin::Reserved | Origin::Confirmed) if !bound => return Observed::Unchanged,
             _ => {}
         }
         let Some(text) = pod.annotation(annotation::ALLOCATED) else {
@@ -261,11 +260,17 @@ impl State {
     }
 
     fn record(&mut self, ask: &Ask, node: &NodeName, allocation: Allocation) -> Observed {
+        let generation = Generation(self.generation.0 + 1);
         if let Some(entry) = self.entries.get_mut(&ask.uid)
             && entry.node == *node
             && entry.allocation == allocation
         {
-            entry.origin = Origin::Live;
+            if entry.origin != Origin::Live {
+                // The API server says that it stands, whatever the guard on its way still believes.
+                entry.origin = Origin::Live;
+                entry.generation = generation;
+                self.generation = generation;
+            }
             return Observed::Unchanged;
         }
         if allocation.is_empty() {

@@ -91,6 +91,19 @@ fn an_older_event_does_not_move_a_newer_decision() {
 }
 
 #[test]
+fn a_pod_that_was_seen_bound_is_not_undone_by_a_guard_that_believes_otherwise() {
+    let ledger = one_card();
+    let lost_answer = ledger.reserve(&ask("a", 5000, 30), &node("n")).unwrap();
+    ledger.observe(&bound(annotated(pod("a", 5000, 30), "n", "d,NVIDIA,5000,30:;"), "n"));
+    drop(lost_answer);
+    assert_eq!(used(&ledger, 0, 0), (1, 5000, 30));
+    let other = ledger.reserve(&ask("b", 1000, 0), &node("n")).unwrap();
+    ledger.observe(&bound(annotated(pod("b", 1000, 0), "n", "d,NVIDIA,2000,0:;"), "n"));
+    drop(other);
+    assert_eq!(used(&ledger, 0, 0), (2, 7000, 30));
+}
+
+#[test]
 fn a_restart_finds_bound_and_merely_annotated_pods_and_plans_the_same_again() {
     let ledger = ledger(&[("n", "c,10,8000,100,T4,0,true:d,10,8000,100,T4,0,true")]);
     ledger.observe(&bound(annotated(pod("a", 5000, 30), "n", "c,NVIDIA,5000,30:;"), "n"));
