@@ -46,10 +46,17 @@ async fn main() -> Result<(), Failure> {
 
 async fn measure(dir: &PathBuf, time: Duration, writers: u64, value_bytes: usize) -> Result<(), Failure> {
     let start = Instant::now();
-    let store = Arc::new(EmbeddedStore::open(Options::new(dir))?);
+    let store = EmbeddedStore::open(Options::new(dir))?;
     let opened = start.elapsed();
     store.apply(Op::create("/r/first/1", "x")).await?;
-    println!("open {opened:.1?}, with the first commit {:.1?}; {}", start.elapsed(), memory()?);
+    println!("open anew {opened:.1?}, with the first commit {:.1?}; {}", start.elapsed(), memory()?);
+    store.close().await?;
+    drop(store);
+    let start = Instant::now();
+    let store = Arc::new(EmbeddedStore::open(Options::new(dir))?);
+    let opened = start.elapsed();
+    store.apply(Op::create("/r/first/2", "x")).await?;
+    println!("open again {opened:.1?}, with a commit {:.1?}; {}", start.elapsed(), memory()?);
 
     let value = Bytes::from(vec![b'v'; value_bytes]);
     write(&store, "1 writer", 1, time, &value).await?;

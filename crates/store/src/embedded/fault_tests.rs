@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use redb::StorageBackend;
 use tempfile::TempDir;
 
-use super::{Options, file::Disk, open::open};
+use super::{Options, disk::Disk, open::open};
 use crate::{Error, Op, Outcome, Precondition, RangeQuery, Revision, Store, TxnOutcome};
 
 /// What an operation on the disk does once it is to fail.
@@ -255,7 +255,7 @@ fn cases(default: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(cases(200))]
+    #![proptest_config(cases(100))]
 
     /// Power is lost at any operation on the disk, and any of the writes since the last sync are lost or torn.
     #[test]

@@ -285,3 +285,79 @@ fn cost(event: &Event) -> usize {
     let bytes = |entry: &Option<Entry>| entry.as_ref().map_or(0, |e| e.value.len());
     EVENT_OVERHEAD_BYTES + event.key.len() + bytes(&event.current) + bytes(&event.previous)
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::Key;
+
+    fn event(revision: u64, key: &str) -> Arc<Event> {
+        let revision = Revision(revision);
+        let entry = Entry { value: Bytes::new(), create_revision: revision, mod_revision: revision };
+        Arc::new(Event { key: Key::from(key), revision, current: Some(entry), previous: None })
+    }
+
+    fn log(bytes_max: usize) -> Log {
+        Log::new(Revision(1), &BTreeMap::new(), bytes_max)
+    }
+
+    fn revisions(slice: Slice) -> (Vec<u64>, u64) {
+        let Slice::Events { events, position } = slice else { panic!("not in memory: {slice:?}") };
+        (events.iter().map(|e| e.revision.0).collect(), position.0)
+    }
+
+    #[test]
+    fn only_the_streams_of_what_changed_are_woken() {
+        let log = log(1 << 20);
+        let (pods, _) = log.stream("/r/pods/ns/");
+        let (leases, _) = log.stream("/r/leases/");
+        let touched = log.append(&[event(2, "/r/pods/ns/1"), event(3, "/r/pods/ns/2")]);
+        assert!(touched.iter().any(|stream| Arc::ptr_eq(stream, &pods)));
+        assert!(!touched.iter().any(|stream| Arc::ptr_eq(stream, &leases)));
+        assert_eq!(revisions(pods.slice(Revision(1), Revision(3), "/r/pods/ns/2", 10)), (vec![3], 3));
+        assert_eq!(revisions(leases.slice(Revision(1), Revision(3), "/r/leases/", 10)), (vec![], 3));
+    }
+
+    #[test]
+    fn nothing_is_seen_before_its_state_is_published() {
+        let log = log(1 << 20);
+        log.append(&[event(2, "/r/a/1"), event(3, "/r/a/2")]);
+        let (stream, _) = log.stream("/r/a/");
+        assert_eq!(revisions(stream.slice(Revision(1), Revision(2), "/r/a/", 10)), (vec![2], 2));
+    }
+
+    #[test]
+    fn what_does_not_fit_in_memory_is_left_to_the_file() {
+        let log = log(2 * EVENT_OVERHEAD_BYTES + 100);
+        log.append(&[event(2, "/r/a/1"), event(3, "/r/b/1"), event(4, "/r/a/2"), event(5, "/r/b/2")]);
+        let (a, _) = log.stream("/r/a/");
+        assert!(matches!(a.slice(Revision(1), Revision(5), "/r/a/", 10), Slice::InFile { until: Revision(2) }));
+        assert_eq!(revisions(a.slice(Revision(2), Revision(5), "/r/a/", 10)), (vec![4], 5));
+    }
+
+    #[test]
+    fn a_trim_spares_the_watchers_that_lose_nothing_by_it() {
+        let log = log(1 << 20);
+        let (quiet, _) = log.stream("/r/quiet/");
+        log.append(&[event(2, "/r/quiet/1"), event(3, "/r/busy/1"), event(4, "/r/busy/2")]);
+        let (busy, _) = log.stream("/r/busy/");
+        log.trim(Revision(3));
+        assert_eq!(revisions(quiet.slice(Revision(2), Revision(4), "/r/quiet/", 10)), (vec![], 4));
+        assert!(matches!(quiet.slice(Revision(1), Revision(4), "/r/quiet/", 10), Slice::Compacted { .. }));
+        assert!(matches!(busy.slice(Revision(2), Revision(4), "/r/busy/", 10), Slice::Compacted { .. }));
+        assert_eq!(log.stream("/r/quiet/").1, Revision(3), "new watchers have to begin within the history");
+    }
+
+    #[test]
+    fn streams_that_nobody_needs_are_forgotten() {
+        let log = log(1 << 20);
+        log.append(&[event(2, "/r/a/1")]);
+        let watched = log.stream("/r/b/");
+        drop(log.stream("/r/c/"));
+        log.trim(Revision(2));
+        assert_eq!(log.streams.read().keys().map(|k| &**k).collect::<Vec<_>>(), ["/r/b/"]);
+        drop(watched);
+    }
+}

@@ -1,18 +1,19 @@
 //! The embedded driver: the state in memory, the log and the data in one file.
 
 mod clock;
+mod data_file;
+mod disk;
 mod erasure;
 #[cfg(test)]
 mod fault_tests;
-mod file;
 mod log;
+mod numbers;
 mod open;
 mod range;
 mod record;
 mod rewrite;
 mod shared;
 mod state;
-mod table;
 mod watcher;
 mod writer;
 
@@ -78,7 +79,7 @@ impl EmbeddedStore {
     /// [`Error::InUse`] if another process has it open, [`Error::Corrupt`] or [`Error::Format`] if the file cannot be read,
     /// [`Error::Io`] or [`Error::Full`] if the operating system refuses.
     pub fn open(options: Options) -> Result<Self> {
-        open::open(&options, Box::new(file::OsDisk))
+        open::open(&options, Box::new(disk::OsDisk))
     }
 
     fn stop(&self) {

@@ -13,13 +13,13 @@ use tokio::sync::Semaphore;
 use super::{
     EmbeddedStore, Options,
     clock::Clock,
+    data_file::DataFile,
+    disk::{Directory, Disk},
     erasure::Erasure,
-    file::{Directory, Disk},
     log::Log,
     record::{Record, encoded_len},
     shared::Shared,
     state::State,
-    table::DataFile,
     writer::{LogExtent, Retention, Writer},
 };
 use crate::{Error, Event, Key, Result, Revision, limits, types::resource_of};
@@ -66,7 +66,7 @@ fn load(file: &DataFile, memory_bytes_max: usize) -> Result<Loaded> {
     let mut state = State::empty();
     let mut extent = LogExtent::default();
     let mut newest_ms = 0;
-    let numbers = file.numbers()?;
+    let numbers = file.read(|txn| file.numbers(txn))?;
     let log = Log::new(numbers.compacted, &numbers.floors, memory_bytes_max);
     extent.compacted = numbers.compacted;
     state.revision = state.revision.max(numbers.revision).max(numbers.compacted);

@@ -12,8 +12,9 @@ use std::{
 use redb::{Database, ReadOnlyTable};
 
 use super::{
+    data_file::{DataFile, RECORDS, failure, open_database, write_to},
+    numbers::{self, Name, Numbers},
     record::{Kind, Record},
-    table::{COMPACTED, DataFile, ERASE, FLOOR, Numbers, RECORDS, REVISION, failure, open_database, set_numbers, write_to},
 };
 use crate::{Error, Result, Revision, types::resource_or_key};
 
@@ -37,7 +38,7 @@ impl DataFile {
         let database = open_database(self.disk.as_ref(), &path, &self.sync_failed)?;
         let mut erased_bytes = 0;
         self.read(|source| {
-            let mut numbers = self.numbers_in(source)?;
+            let mut numbers = self.numbers(source)?;
             for (resource, revision) in &erasures {
                 numbers.floors.insert(resource.clone(), *revision);
             }
@@ -60,11 +61,9 @@ impl DataFile {
                         erased_bytes += bytes.len() as u64;
                     }
                 }
-                let mut changes = vec![(COMPACTED.to_owned(), numbers.compacted), (REVISION.to_owned(), upto)];
-                for (resource, floor) in &numbers.floors {
-                    changes.push((format!("{FLOOR}{resource}"), *floor));
-                }
-                set_numbers(target, &path, &changes)
+                let floors = numbers.floors.iter().map(|(resource, floor)| (Name::Floor(resource), *floor));
+                let marks = [(Name::Compacted, numbers.compacted), (Name::Revision, upto)];
+                numbers::set(target, &path, floors.chain(marks))
             })
         })?;
         Ok(Replacement { database, upto, erased: erasures, erased_bytes })
@@ -86,11 +85,8 @@ impl DataFile {
                         copy.insert(revision.value(), bytes.value()).map_err(|e| failure(&path, e))?;
                     }
                 }
-                let mut changes = vec![(REVISION.to_owned(), revision)];
-                for (resource, revision) in pending {
-                    changes.push((format!("{ERASE}{resource}"), *revision));
-                }
-                set_numbers(target, &path, &changes)
+                let pending = pending.iter().map(|(resource, revision)| (Name::Erase(resource), *revision));
+                numbers::set(target, &path, pending.chain([(Name::Revision, revision)]))
             })
         })?;
         self.disk.rename(&path, &self.path()).map_err(|e| Error::io(&path, e))?;

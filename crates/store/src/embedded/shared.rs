@@ -8,9 +8,9 @@ use std::sync::{
 use arc_swap::ArcSwap;
 
 use super::{
+    data_file::DataFile,
     log::{Log, Slice, Stream},
     state::State,
-    table::DataFile,
 };
 use crate::{Error, Event, Result, Revision};
 

@@ -13,12 +13,12 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
     clock::{Clock, millis},
+    data_file::{Trim, Trimmed},
     erasure::Erasure,
     record::encoded_len,
     rewrite::Replacement,
     shared::Shared,
     state::Batch,
-    table::{Trim, Trimmed},
 };
 use crate::{Op, Result, Revision, TxnOutcome, limits};
 
@@ -84,9 +84,20 @@ enum Next {
     Stop,
 }
 
+/// Tells watchers that nothing will come any more, also should the writer panic.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Release);
+        self.0.log.wake_all();
+    }
+}
+
 impl Writer {
     /// Runs until the store is closed.
     pub fn run(mut self) {
+        let _ending = Ending(self.shared.clone());
         loop {
             let Work { requests, next } = self.wait();
             self.step(requests);
@@ -100,8 +111,6 @@ impl Writer {
         if let Err(error) = self.shared.file.close() {
             tracing::warn!(%error, "the store's file could not be closed in good order");
         }
-        self.shared.closed.store(true, Ordering::Release);
-        self.shared.log.wake_all();
     }
 
     /// Parks until there is a request or something falls due.

@@ -4,5 +4,6 @@
 mod basics;
 mod crash;
 mod erase;
+mod informers;
 mod model;
 mod support;

@@ -22,43 +22,14 @@ use redb::{
 };
 
 use super::{
-    file::{Backend, Directory, Disk},
+    disk::{Backend, Directory, Disk},
+    numbers::{self, Name, Numbers},
     record::{self, Kind, Record},
 };
 use crate::{Entry, Error, Event, Key, Result, Revision, limits};
 
 /// The names carry the number of the file format.
 pub(super) const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("records-1");
-pub(super) const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers-1");
-
-/// Everything up to here has left the log.
-pub(super) const COMPACTED: &str = "compacted";
-/// The store's revision, in case that the record which made it is gone.
-pub(super) const REVISION: &str = "revision";
-/// `floor RESOURCE`: the history of the resource begins there, because something in it was erased.
-pub(super) const FLOOR: &str = "floor ";
-/// `erase RESOURCE`: the history of the resource up to there is still in the file and has to go.
-pub(super) const ERASE: &str = "erase ";
-
-/// The numbers in the file.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Numbers {
-    pub compacted: Revision,
-    pub revision: Revision,
-    pub floors: BTreeMap<Arc<str>, Revision>,
-    pub erasures: BTreeMap<Arc<str>, Revision>,
-}
-
-impl Numbers {
-    /// The oldest readable revision of a resource, or of everything.
-    pub fn oldest(&self, resource: Option<&str>) -> Revision {
-        let floor = match resource {
-            Some(resource) => self.floors.get(resource).copied(),
-            None => self.floors.values().copied().max(),
-        };
-        floor.unwrap_or_default().max(self.compacted)
-    }
-}
 
 /// The open data file. Without a database inside after a failure, until [`DataFile::reopen`] succeeds.
 pub(crate) struct DataFile {
@@ -148,11 +119,6 @@ impl DataFile {
         result.unwrap_or_else(|_| Err(self.corrupt("its pages contradict each other".into())))
     }
 
-    /// The numbers in the file.
-    pub fn numbers(&self) -> Result<Numbers> {
-        self.read(|txn| self.numbers_in(txn))
-    }
-
     /// Makes events durable, and trims the log in the same commit.
     pub fn commit(
         &self,
@@ -172,12 +138,9 @@ impl DataFile {
                 Some(trim) => self.trim(&mut records, trim)?,
                 None => Trimmed::default(),
             };
-            let mut changes: Vec<(String, Revision)> =
-                erasures.iter().map(|(resource, revision)| (format!("{ERASE}{resource}"), *revision)).collect();
-            if let Some(until) = trimmed.until {
-                changes.push((COMPACTED.into(), until));
-            }
-            set_numbers(txn, &self.path(), &changes)?;
+            let erasures = erasures.iter().map(|(resource, revision)| (Name::Erase(resource), *revision));
+            let compacted = trimmed.until.map(|until| (Name::Compacted, until));
+            numbers::set(txn, &self.path(), erasures.chain(compacted))?;
             Ok(trimmed)
         })
     }
@@ -227,7 +190,7 @@ impl DataFile {
     /// Events of the log in `(position, until]` under `prefix`, at most `max`, and the position after them.
     pub fn history(&self, position: Revision, until: Revision, prefix: &str, max: usize) -> Result<(Vec<Arc<Event>>, Revision)> {
         self.read(|txn| {
-            let oldest = self.numbers_in(txn)?.oldest(crate::types::resource_of(prefix));
+            let oldest = self.numbers(txn)?.oldest(crate::types::resource_of(prefix));
             if position < oldest {
                 return Err(Error::Compacted { oldest });
             }
@@ -329,27 +292,9 @@ impl DataFile {
         }
     }
 
-    pub(super) fn numbers_in(&self, txn: &ReadTransaction) -> Result<Numbers> {
-        let mut numbers = Numbers::default();
-        let table = match txn.open_table(NUMBERS) {
-            Ok(table) => table,
-            Err(TableError::TableDoesNotExist(_)) => return Ok(numbers),
-            Err(e) => return Err(self.failed(e)),
-        };
-        for item in table.iter().map_err(|e| self.failed(e))? {
-            let (name, value) = item.map_err(|e| self.failed(e))?;
-            let (name, value) = (name.value(), Revision(value.value()));
-            if let Some(resource) = name.strip_prefix(FLOOR) {
-                numbers.floors.insert(resource.into(), value);
-            } else if let Some(resource) = name.strip_prefix(ERASE) {
-                numbers.erasures.insert(resource.into(), value);
-            } else if name == COMPACTED {
-                numbers.compacted = value;
-            } else if name == REVISION {
-                numbers.revision = value;
-            }
-        }
-        Ok(numbers)
+    /// The numbers in the file.
+    pub fn numbers(&self, txn: &ReadTransaction) -> Result<Numbers> {
+        Numbers::read(txn, &self.path())
     }
 
     pub(super) fn decode<'a>(&self, revision: Revision, bytes: &'a [u8]) -> Result<Record<'a>> {
@@ -409,18 +354,6 @@ pub(super) fn write_to<T>(database: &Database, path: &Path, body: impl FnOnce(&W
     let value = body(&txn)?;
     txn.commit().map_err(|e| failure(path, e))?;
     Ok(value)
-}
-
-/// Sets numbers by their names.
-pub(super) fn set_numbers(txn: &WriteTransaction, path: &Path, changes: &[(String, Revision)]) -> Result<()> {
-    if changes.is_empty() {
-        return Ok(());
-    }
-    let mut numbers = txn.open_table(NUMBERS).map_err(|e| failure(path, e))?;
-    for (name, value) in changes {
-        numbers.insert(name.as_str(), value.0).map_err(|e| failure(path, e))?;
-    }
-    Ok(())
 }
 
 /// What redb says, in this crate's terms.
