@@ -10,6 +10,7 @@ pub mod apply;
 pub mod convert;
 pub mod decode;
 pub mod defaults;
+pub mod discovery;
 pub mod limits;
 pub mod patch;
 pub mod prepare;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::rows::{ALL_VERBS, selectable};
+use super::rows::selectable;
 use super::{
     GroupDef, ResourceDef, ScalePaths, SchemaSource, SelectableField, StorageIdentity, Strategy, SubresourceDef, compare_versions,
 };
@@ -13,6 +13,9 @@ use crate::structural::Structural;
 /// `groupPriorityMinimum` and first `versionPriority` of custom groups.
 const CUSTOM_GROUP_PRIORITY: i32 = 1000;
 const CUSTOM_VERSION_PRIORITY: i32 = 100;
+
+/// Verbs of custom resources, in the order of upstream's discovery.
+const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 /// A definition that cannot become rows; CRD validation refuses these before.
 #[derive(Debug, thiserror::Error)]
@@ -153,7 +156,7 @@ fn row(spec: &Value, names: &Value, version: &Value, storage: &StorageIdentity) 
         short_names: texts(names, "shortNames"),
         categories: texts(names, "categories"),
         namespaced,
-        verbs: ALL_VERBS.iter().map(|v| (*v).to_owned()).collect(),
+        verbs: VERBS.iter().map(|v| (*v).to_owned()).collect(),
         strategy: strategy(version, has_status, namespaced),
         subresources,
         storage: storage.clone(),

@@ -12,7 +12,7 @@ use crate::table;
 
 const ROWS: &str = include_str!("../../table/own/resources.txt");
 
-pub(super) const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 fn group_name(word: &str) -> String {
     if word == "core" { String::new() } else { word.to_owned() }
