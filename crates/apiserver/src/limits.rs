@@ -40,3 +40,11 @@ pub const WARNINGS_MAX: usize = 64;
 pub const WARNING_BYTES_MAX: usize = 4096;
 /// Time to reach something inside the cluster (kubelet, Pod, webhook) unless the caller states a shorter one.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Compiled match conditions that are kept.
+pub const COMPILED_CONDITIONS_MAX: usize = 256;
+/// TLS settings of webhooks, one for each CA bundle, that are kept.
+pub const WEBHOOK_TLS_CONFIGS_MAX: usize = 64;
+/// Largest answer of a webhook.
+pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 3 << 20;
+/// Characters of a webhook's error answer that are shown.
+pub const WEBHOOK_ERROR_CHARS_MAX: usize = 512;

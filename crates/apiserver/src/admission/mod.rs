@@ -3,6 +3,14 @@
 //! Plugins run in the order of the [`Chain`]: all `admit` (they may change the object), then, after the object was validated, all
 //! `validate`. A patch or an unconditional update that meets a concurrent write runs through all of it again.
 
+mod namespace_lifecycle;
+mod priority;
+mod selector;
+mod service_account;
+mod storage;
+mod tolerations;
+pub mod webhook;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -127,4 +135,24 @@ impl Chain {
         }
         Ok(())
     }
+}
+
+/// All plugins that this server has and upstream switches on by default, in upstream's order. `NodeRestriction` and the quota of
+/// devices are the assembler's to add.
+pub fn default_plugins() -> Vec<Arc<dyn Plugin>> {
+    let webhooks = Arc::new(webhook::Webhooks::default());
+    vec![
+        Arc::new(namespace_lifecycle::NamespaceLifecycle),
+        Arc::new(service_account::ServiceAccount),
+        Arc::new(tolerations::TaintNodesByCondition),
+        Arc::new(priority::Priority),
+        Arc::new(tolerations::DefaultTolerationSeconds),
+        Arc::new(storage::DefaultStorageClass),
+        Arc::new(storage::StorageObjectInUseProtection),
+        Arc::new(storage::PersistentVolumeClaimResize),
+        Arc::new(storage::RuntimeClass),
+        Arc::new(storage::DefaultIngressClass),
+        Arc::new(webhook::MutatingAdmissionWebhook(webhooks.clone())),
+        Arc::new(webhook::ValidatingAdmissionWebhook(webhooks)),
+    ]
 }
