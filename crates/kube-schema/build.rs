@@ -35,6 +35,8 @@ struct Field {
     word: String,
     tags: u32,
     attributes: u32,
+    /// Owned part by part although its type is atomic.
+    is_granular: bool,
     keys: String,
     merge_key: String,
 }
@@ -63,7 +65,8 @@ fn parse_field(line: &str) -> Field {
     let mut words = line.split_whitespace();
     let mut next = || words.next().unwrap_or_else(|| panic!("types.txt: short line {line:?}"));
     let (name, word, tag, flags) = (next().to_owned(), next().to_owned(), next(), next());
-    let mut field = Field { name, word, tags: 0, attributes: 0, keys: String::new(), merge_key: String::new() };
+    let mut field =
+        Field { name, word, tags: 0, attributes: 0, is_granular: false, keys: String::new(), merge_key: String::new() };
     if tag != "-" {
         for (i, part) in tag.split('.').enumerate() {
             field.tags |= u32::from(part.parse::<u8>().expect("a protobuf number below 256")) << (8 * i);
@@ -81,6 +84,7 @@ fn parse_field(line: &str) -> Field {
     for word in words {
         match word.split_once('=').unwrap_or((word, "")) {
             ("atomic", _) => field.attributes |= attribute::ATOMIC_MAP,
+            ("granular", _) => field.is_granular = true,
             ("list", "set") => field.attributes |= attribute::LIST_SET,
             ("list", "map") => field.attributes |= attribute::LIST_MAP,
             ("list", _) => field.attributes |= attribute::LIST_ATOMIC,
@@ -185,7 +189,7 @@ fn pack(types: &[Type]) -> Vec<u8> {
             let (kind, child, attributes) = packer.resolve(&field.word);
             let position = Position {
                 name: packer.pool.add(&field.name),
-                attributes: attributes | field.attributes,
+                attributes: if field.is_granular { attributes & !attribute::ATOMIC_MAP } else { attributes } | field.attributes,
                 tags: field.tags,
                 child,
                 keys: packer.pool.add(&field.keys),

@@ -10,5 +10,13 @@ pub const FIELD_MANAGER_CHARS_MAX: usize = 128;
 pub const SUBRESOURCE_BYTES_MAX: usize = 256;
 /// Bytes that a compiled `pattern` of a custom schema may take.
 pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+/// `Update` entries of `managedFields` that one object keeps, as upstream.
+pub const UPDATE_ENTRIES_MAX: usize = 10;
+/// Elements of a path in `FieldsV1`: as deep as JSON is read.
+pub const FIELD_PATH_ELEMENTS_MAX: usize = 128;
+/// Operations in one JSON patch, as upstream.
+pub const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
+/// Bytes that all `copy` operations of one JSON patch may add together, as upstream's default.
+pub const JSON_PATCH_COPY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Events of a YAML body that aliases may expand to before it is refused.
 pub const YAML_EVENTS_MAX: usize = 1_000_000;

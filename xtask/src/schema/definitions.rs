@@ -76,8 +76,8 @@ fn attributes(schema: &Value) -> String {
     if let Some(strategy) = text("x-kubernetes-patch-strategy") {
         let _ = write!(out, " strategy={strategy}");
     }
-    if text("x-kubernetes-map-type") == Some("atomic") {
-        out.push_str(" atomic");
+    if let Some(word @ ("atomic" | "granular")) = text("x-kubernetes-map-type") {
+        let _ = write!(out, " {word}");
     }
     out
 }

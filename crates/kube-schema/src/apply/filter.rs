@@ -2,6 +2,7 @@
 
 use super::element::PathElement;
 use super::set::FieldSet;
+use crate::registry::ResourceDef;
 
 /// Which changes count at an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,35 @@ pub enum Filter {
 }
 
 impl Filter {
+    /// What an endpoint of a resource resets; the resource itself is the empty subresource.
+    pub fn of_endpoint(def: &ResourceDef, subresource: &str) -> Option<Filter> {
+        match (def.group.as_str(), def.plural.as_str(), subresource) {
+            ("", "pods", "resize") => {
+                return Some(Filter::include(&[
+                    &["spec", "containers", "*", "resources"],
+                    &["spec", "containers", "*", "resizePolicy"],
+                    &["spec", "initContainers", "*", "resources"],
+                    &["spec", "initContainers", "*", "resizePolicy"],
+                ]));
+            }
+            ("", "pods", "ephemeralcontainers") => return Some(Filter::include(&[&["spec", "ephemeralContainers"]])),
+            _ => {}
+        }
+        let paths = def.reset_fields(subresource);
+        if paths.is_empty() {
+            return None;
+        }
+        let mut set = FieldSet::new();
+        for path in paths {
+            match path.as_str() {
+                // All but the status: upstream knows the two usual neighbours by name.
+                "*" => set.extend(FieldSet::of_fields(&[&["metadata"], &["spec"]])),
+                path => set.insert(path.split('.').map(PathElement::field)),
+            }
+        }
+        Some(Filter::Exclude(set))
+    }
+
     /// Excludes plain field paths.
     pub fn exclude(paths: &[&[&str]]) -> Self {
         Filter::Exclude(FieldSet::of_fields(paths))

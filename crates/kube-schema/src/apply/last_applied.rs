@@ -6,7 +6,8 @@ use super::diff::diff;
 use super::element::json_text;
 use super::extract::field_set;
 use super::types::Type;
-use super::{Conflict, FieldSet, UpdateContext, extract, limits};
+use super::{Conflict, FieldSet, UpdateContext, extract};
+use crate::limits;
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const KUBECTL: &str = "kubectl";
@@ -51,9 +52,6 @@ pub(super) fn follow(ctx: &UpdateContext<'_>, object: &mut Value, config: &Value
         && let Some(Value::Object(annotations)) = metadata.get_mut("annotations")
     {
         annotations.remove(ANNOTATION);
-        if annotations.is_empty() {
-            metadata.remove("annotations");
-        }
     }
     let Some(Value::Object(annotations)) = object.get_mut("metadata").and_then(|m| m.get_mut("annotations")) else { return };
     annotations.insert(ANNOTATION.to_owned(), Value::from(json_text(&sorted(config)) + "\n"));

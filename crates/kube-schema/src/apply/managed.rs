@@ -5,8 +5,11 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::limits;
 use super::set::FieldSet;
+use crate::limits;
+
+/// The manager that the oldest updates are rolled into.
+const ANCIENT_CHANGES: &str = "ancient-changes";
 
 /// `operation` of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,7 +125,7 @@ impl Managers {
                 break;
             }
             let Some(version) = self.0.get(&id).map(|o| o.api_version.clone()) else { continue };
-            let bucket = ManagerId::new(limits::ANCIENT_CHANGES, Operation::Update, &version, "");
+            let bucket = ManagerId::new(ANCIENT_CHANGES, Operation::Update, &version, "");
             let Some(first) = first_of.get(&version) else {
                 first_of.insert(version, id);
                 continue;

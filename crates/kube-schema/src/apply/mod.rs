@@ -46,20 +46,6 @@ pub use scale::{ReplicasPath, scale_to_parent, scale_to_subresource};
 pub use set::{FieldSet, path_text};
 pub use times::keep_times_of_equal;
 
-/// Bounds of field management.
-pub mod limits {
-    /// `Update` entries that one object keeps, as upstream.
-    pub const UPDATE_ENTRIES_MAX: usize = 10;
-    /// The manager that older updates are rolled into.
-    pub const ANCIENT_CHANGES: &str = "ancient-changes";
-    /// Elements of a path in `FieldsV1`: as deep as JSON is read.
-    pub const PATH_ELEMENTS_MAX: usize = 128;
-    /// Bytes of a field manager's name, as upstream.
-    pub const MANAGER_NAME_BYTES_MAX: usize = 128;
-    /// Bytes of all annotations of an object, as upstream.
-    pub const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
-}
-
 /// Other versions of the object's kind.
 pub trait Versions {
     /// The schema of a version such as `apps/v1`; `None` if it is not known.

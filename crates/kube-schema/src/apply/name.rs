@@ -1,6 +1,6 @@
 //! Names of field managers.
 
-use super::limits;
+use crate::limits;
 
 /// What is wrong with a `fieldManager` parameter: a 422 of `PatchOptions` (or its like) with this cause at `fieldManager`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum FieldManagerFault {
 /// Checks a `fieldManager` parameter.
 pub fn check_field_manager(name: &str) -> Vec<FieldManagerFault> {
     let mut out = Vec::new();
-    if name.len() > limits::MANAGER_NAME_BYTES_MAX {
+    if name.len() > limits::FIELD_MANAGER_CHARS_MAX {
         out.push(FieldManagerFault::TooLong);
     }
     if !name.chars().all(is_printable) {
@@ -30,7 +30,7 @@ pub fn manager_or_user_agent(manager: &str, user_agent: &str) -> String {
     }
     let mut out = String::new();
     for c in user_agent.split('/').next().unwrap_or_default().chars().filter(|c| is_printable(*c)) {
-        if out.len() + c.len_utf8() > limits::MANAGER_NAME_BYTES_MAX {
+        if out.len() + c.len_utf8() > limits::FIELD_MANAGER_CHARS_MAX {
             break;
         }
         out.push(c);

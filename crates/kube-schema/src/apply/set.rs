@@ -7,7 +7,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
 use super::element::PathElement;
-use super::limits;
+use crate::limits;
 
 /// A set of paths. A path may be a member, lead to members, or both.
 ///
@@ -189,8 +189,8 @@ impl FieldSet {
     }
 
     fn read(json: &Value, depth: usize) -> Result<FieldSet, String> {
-        if depth > limits::PATH_ELEMENTS_MAX {
-            return Err(format!("fields are nested deeper than {}", limits::PATH_ELEMENTS_MAX));
+        if depth > limits::FIELD_PATH_ELEMENTS_MAX {
+            return Err(format!("fields are nested deeper than {}", limits::FIELD_PATH_ELEMENTS_MAX));
         }
         let map = match json {
             Value::Object(map) => map,
@@ -291,7 +291,7 @@ mod tests {
     fn unknown_elements_are_dropped_and_nesting_is_bounded() {
         assert_eq!(set(json!({"f:a": {"x:new": {"f:b": {}}}})), set(json!({"f:a": {}})));
         let mut deep = json!({});
-        for _ in 0..limits::PATH_ELEMENTS_MAX + 2 {
+        for _ in 0..limits::FIELD_PATH_ELEMENTS_MAX + 2 {
             deep = json!({"f:a": deep});
         }
         assert!(FieldSet::from_json(&deep).is_err());

@@ -115,9 +115,12 @@ fn unowned_objects_belong_to_before_first_apply() {
 #[test]
 fn an_empty_list_forgets_owners() {
     let live = update(&context("a", 0), None, config(json!({"x": "1"})));
+    let registry = crate::Registry::builtin();
+    let def = registry.get("", "v1", "configmaps").expect("kind");
     for reset in [json!([]), json!([{}])] {
         let mut wanted = live.clone();
         wanted["metadata"]["managedFields"] = reset;
+        let wanted = crate::decode::canonicalise(def, wanted).expect("decode");
         assert_eq!(update(&context("b", 1), Some(&live), wanted)["metadata"].get("managedFields"), None);
     }
     let mut invalid = live.clone();

@@ -127,7 +127,9 @@ impl Walk {
             Kind::List | Kind::Map | Kind::String | Kind::Bytes | Kind::Int32 | Kind::Int64 | Kind::Number | Kind::Boolean
         );
         if is_empty && !is_struct {
-            return self.absent(field);
+            // An empty list of owners is a request to forget them, which `apply::update` has to see (and never keeps).
+            let forgets_owners = value.is_array() && self.path == "metadata.managedFields";
+            return if forgets_owners { Ok(Some(value)) } else { self.absent(field) };
         }
         if field.omits_zero() && is_struct && Some(&value) == zero(field, self)?.as_ref() {
             return Ok(None);

@@ -4,7 +4,8 @@ use std::io;
 
 use serde_json::{Map, Value};
 
-use super::{PatchError, limits};
+use super::PatchError;
+use crate::limits;
 
 /// Applies a JSON patch, all of it or nothing.
 pub fn apply_json(current: &Value, patch: &Value) -> Result<Value, PatchError> {

@@ -13,14 +13,6 @@ pub use json::{apply_json, unknown_operation_fields};
 pub use merge::apply_merge;
 pub use strategic::apply_strategic;
 
-/// Bounds of the patch kinds.
-pub mod limits {
-    /// Operations in one JSON patch, as upstream.
-    pub const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
-    /// Bytes that all `copy` operations of one JSON patch may add together, as upstream's default.
-    pub const JSON_PATCH_COPY_BYTES_MAX: usize = 3 * 1024 * 1024;
-}
-
 /// Why a patch was refused. The variants are upstream's answers; see [`PatchError::code`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
@@ -30,7 +22,7 @@ pub enum PatchError {
     /// A patch that does not fit the object: 422 `Invalid`, without causes or details.
     #[error("{0}")]
     Unprocessable(String),
-    /// More operations than [`limits::JSON_PATCH_OPERATIONS_MAX`]: 413 `RequestEntityTooLarge`.
+    /// More operations than [`crate::limits::JSON_PATCH_OPERATIONS_MAX`]: 413 `RequestEntityTooLarge`.
     #[error("{0}")]
     TooLarge(String),
     /// Strategic merge patch reports a missing merge key, an unknown directive and the like as a failure of its own: 500 with no reason.
