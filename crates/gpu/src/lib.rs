@@ -1,7 +1,7 @@
 //! HAMi's components on Atoll's own parts, each a function that the command line calls.
 //!
 //! Owns: the admission [`webhook`], the `hami-scheduler` ([`scheduler`]), the device plugins ([`plugin`]), their manifests
-//! ([`manifests`]).
+//! ([`manifests()`]).
 //!
 //! Invariants:
 //! - What fits where, and who has what, is decided in `devices` alone; this crate reads, asks, and writes down the answer.
@@ -14,12 +14,14 @@
 mod error;
 mod http;
 pub mod limits;
+mod manifests;
 pub mod plugin;
 pub mod scheduler;
 mod tls;
 pub mod webhook;
 
 pub use error::{Error, Result};
+pub use manifests::{ManifestOptions, manifests};
 
 /// The fields of a Pod that `devices` reads; `None` if it has none of the expected shape, which the typed Pod rules out.
 fn view(pod: &k8s_openapi::api::core::v1::Pod) -> Option<atoll_devices::PodView> {

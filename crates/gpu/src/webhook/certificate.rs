@@ -43,6 +43,8 @@ pub struct SelfManaged {
     pub service: String,
     /// MutatingWebhookConfiguration whose `caBundle`s are set.
     pub configuration: String,
+    /// Further names or addresses that the certificate holds, for a webhook that is registered by URL.
+    pub further_names: Vec<String>,
 }
 
 impl Default for SelfManaged {
@@ -52,6 +54,7 @@ impl Default for SelfManaged {
             secret: "hami-scheduler-tls".to_owned(),
             service: "hami-scheduler".to_owned(),
             configuration: "hami-webhook".to_owned(),
+            further_names: Vec::new(),
         }
     }
 }
@@ -60,7 +63,8 @@ impl SelfManaged {
     /// Names that the certificate must hold.
     fn names(&self) -> Vec<String> {
         let Self { service, namespace, .. } = self;
-        ["", ".svc", ".svc.cluster.local"].map(|suffix| format!("{service}.{namespace}{suffix}")).into()
+        let names = ["", ".svc", ".svc.cluster.local"].map(|suffix| format!("{service}.{namespace}{suffix}"));
+        names.into_iter().chain(self.further_names.iter().cloned()).collect()
     }
 }
 
