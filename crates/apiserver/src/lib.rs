@@ -19,6 +19,7 @@ pub mod cluster;
 pub mod egress;
 pub mod error;
 pub mod limits;
+pub mod quota;
 pub mod warnings;
 
 pub use error::{ApiError, Result};

@@ -48,3 +48,7 @@ pub const WEBHOOK_TLS_CONFIGS_MAX: usize = 64;
 pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 3 << 20;
 /// Characters of a webhook's error answer that are shown.
 pub const WEBHOOK_ERROR_CHARS_MAX: usize = 512;
+/// Namespaces share this many turns for charging their quotas.
+pub const QUOTA_TURNS: usize = 16;
+/// Times that a charge starts again from a newer quota.
+pub const QUOTA_ATTEMPTS: usize = 50;

@@ -5,6 +5,7 @@
 
 mod namespace_lifecycle;
 mod priority;
+mod resource_quota;
 mod selector;
 mod service_account;
 mod storage;
@@ -137,8 +138,8 @@ impl Chain {
     }
 }
 
-/// All plugins that this server has and upstream switches on by default, in upstream's order. `NodeRestriction` and the quota of
-/// devices are the assembler's to add.
+/// All plugins that this server has and upstream switches on by default, in upstream's order. `NodeRestriction` is
+/// the assembler's to add.
 pub fn default_plugins() -> Vec<Arc<dyn Plugin>> {
     let webhooks = Arc::new(webhook::Webhooks::default());
     vec![
@@ -154,5 +155,6 @@ pub fn default_plugins() -> Vec<Arc<dyn Plugin>> {
         Arc::new(storage::DefaultIngressClass),
         Arc::new(webhook::MutatingAdmissionWebhook(webhooks.clone())),
         Arc::new(webhook::ValidatingAdmissionWebhook(webhooks)),
+        Arc::new(resource_quota::ResourceQuota::default()),
     ]
 }
