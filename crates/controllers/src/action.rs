@@ -75,7 +75,8 @@ fn body(object: &impl Serialize) -> Value {
 }
 
 impl Action {
-    fn write(verb: Verb, path: String, body: Value) -> Self {
+    /// A write to a path, for kinds that are known only from discovery.
+    pub fn write(verb: Verb, path: String, body: Value) -> Self {
         Action::Write(Write { verb, path, body, told_about: None })
     }
 

@@ -24,7 +24,10 @@ pub mod queue;
 pub mod table;
 
 mod cached;
+mod discovery;
 mod events;
+mod gc;
+mod namespace;
 mod selector;
 mod service_account;
 mod workload;

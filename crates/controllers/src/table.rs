@@ -21,6 +21,8 @@ const fn on(name: &'static str, start: fn(&Env) -> Vec<Controller>) -> Entry {
 pub const CONTROLLERS: &[Entry] = &[
     on("serviceaccount-controller", crate::service_account::start),
     on("root-ca-certificate-publisher-controller", crate::service_account::start_root_ca),
+    on("namespace-controller", crate::namespace::start),
+    on("garbage-collector-controller", crate::gc::start),
     on("deployment-controller", crate::workload::deployment::start),
     on("daemonset-controller", crate::workload::daemon_set::start),
     on("replicaset-controller", crate::workload::replicas::start),
