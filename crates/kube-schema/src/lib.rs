@@ -14,6 +14,7 @@ pub mod discovery;
 pub mod limits;
 pub mod patch;
 pub mod prepare;
+pub mod print;
 pub mod quantity;
 pub mod registry;
 pub mod schema;
