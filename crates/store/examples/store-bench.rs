@@ -10,7 +10,8 @@
 use std::{
     env,
     error::Error,
-    path::PathBuf,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -44,7 +45,7 @@ async fn main() -> Result<(), Failure> {
     result
 }
 
-async fn measure(dir: &PathBuf, time: Duration, writers: u64, value_bytes: usize) -> Result<(), Failure> {
+async fn measure(dir: &Path, time: Duration, writers: u64, value_bytes: usize) -> Result<(), Failure> {
     let start = Instant::now();
     let store = EmbeddedStore::open(Options::new(dir))?;
     let opened = start.elapsed();
@@ -86,6 +87,7 @@ async fn measure(dir: &PathBuf, time: Duration, writers: u64, value_bytes: usize
     );
 
     read(&store, time).await?;
+    erase(&store, dir).await?;
     println!("before closing: {}", memory()?);
     let start = Instant::now();
     store.close().await?;
@@ -159,6 +161,23 @@ async fn read(store: &Arc<EmbeddedStore>, time: Duration) -> Result<(), Failure>
     let start = Instant::now();
     let page = store.range(older).await?;
     println!("list of {} as of 1000 revisions ago: {:.2?}", page.entries.len(), start.elapsed());
+    Ok(())
+}
+
+/// How long the file keeps what was deleted for good: it is another file once that is gone.
+async fn erase(store: &Arc<EmbeddedStore>, dir: &Path) -> Result<(), Failure> {
+    let inode = || Ok::<_, Failure>(std::fs::metadata(dir.join("data.redb"))?.ino());
+    store.apply(Op::create("/r/secrets/1", "x")).await?;
+    let old = inode()?;
+    let start = Instant::now();
+    store.apply(Op::erase("/r/secrets/1", Precondition::Any)).await?;
+    let mut slowest = Duration::ZERO;
+    while inode()? == old {
+        let start = Instant::now();
+        store.apply(Op::put("/r/first/1", "x", Precondition::Any)).await?;
+        slowest = slowest.max(start.elapsed());
+    }
+    println!("erased after {:.1?}, the slowest write meanwhile took {slowest:.1?}; {}", start.elapsed(), memory()?);
     Ok(())
 }
 

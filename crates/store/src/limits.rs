@@ -28,7 +28,7 @@ pub const HISTORY_AGE: Duration = Duration::from_secs(300);
 pub const HISTORY_SLACK: Duration = Duration::from_secs(45);
 
 /// Bytes of history in the file; beyond it the oldest revisions go early.
-pub const HISTORY_BYTES_MAX: u64 = 256 << 20;
+pub const HISTORY_BYTES_MAX: u64 = 128 << 20;
 
 /// Bytes of the newest history that stay in memory. Older events are read from the file.
 pub const HISTORY_MEMORY_BYTES_MAX: usize = 8 << 20;
@@ -53,4 +53,4 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// An erasure starts this long after the first delete that asks for one: live watchers get to see the delete with the deleted
 /// version, and deletes that follow each other share one rewrite of the file. Well below the five seconds that are promised.
-pub const ERASE_DELAY: Duration = Duration::from_secs(1);
+pub const ERASE_DELAY: Duration = Duration::from_millis(500);

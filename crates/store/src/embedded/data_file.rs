@@ -80,7 +80,8 @@ impl DataFile {
     /// Makes sure that the data file is found under its name after a crash.
     pub(super) fn sync_name(&self) -> Result<()> {
         if !self.is_name_durable.load(Ordering::Acquire) {
-            self.directory.sync()?;
+            let dir = self.directory.path();
+            self.disk.sync_dir(dir).map_err(|e| Error::io(dir, e))?;
             self.is_name_durable.store(true, Ordering::Release);
         }
         Ok(())

@@ -34,9 +34,14 @@ impl Directory {
             let path = path.to_owned();
             move |source| Error::io(path, source)
         };
+        let missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
         builder.create(dir).map_err(failed(dir))?;
+        for created in missing {
+            let parent = created.parent().unwrap_or(created);
+            sync_dir(parent).map_err(failed(parent))?;
+        }
         let path = dir.join(LOCK);
         let lock = open_private(&path).map_err(failed(&path))?;
         lock.try_lock().map_err(|cause| match cause {
@@ -63,10 +68,17 @@ impl Directory {
         self.dir.join(REPLACEMENT)
     }
 
-    /// Makes names in the directory durable.
-    pub fn sync(&self) -> Result<()> {
-        File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(|source| Error::io(&self.dir, source))
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.dir
     }
+}
+
+/// Makes the names in a directory durable.
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    // The parent of a relative path of one segment is empty, which means the working directory.
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    File::open(dir)?.sync_all()
 }
 
 /// How the store reaches its files; tests put faults here.
@@ -79,6 +91,9 @@ pub(crate) trait Disk: Send + Sync + 'static {
 
     /// Removes a file if there is one.
     fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 }
 
 /// The operating system's files.
@@ -99,6 +114,10 @@ impl Disk for OsDisk {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             _ => Ok(()),
         }
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        sync_dir(dir)
     }
 }
 

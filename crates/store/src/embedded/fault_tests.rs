@@ -5,6 +5,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -95,6 +96,10 @@ impl Disk for SimDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.0.lock().files.remove(path);
         Ok(())
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        self.0.lock().operation()
     }
 }
 
@@ -247,6 +252,26 @@ async fn a_failed_sync_is_not_taken_for_success() {
         let store = open(&options(&dir), Box::new(left)).unwrap();
         assert_eq!(contents(&store).await, after);
     }
+}
+
+#[tokio::test]
+async fn history_in_the_file_comes_back_without_a_write() {
+    let dir = TempDir::new().unwrap();
+    let disk = SimDisk::default();
+    let options = Options { history_memory_bytes_max: 0, ..Options::new(dir.path()) };
+    let store = open(&options, Box::new(disk.clone())).unwrap();
+    store.apply(Op::create("/r/a/1", "x")).await.unwrap();
+    disk.fail_at(0, Fault::Lasting(io::ErrorKind::Other));
+    assert!(store.apply(Op::create("/r/a/2", "x")).await.is_err());
+    let older = RangeQuery { at: Some(Revision(1)), ..RangeQuery::prefix("/r/a/") };
+    assert!(matches!(store.range(older).await, Err(Error::Io { .. })), "the file is closed");
+    disk.repair();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while store.range(older).await.is_err() {
+        assert!(Instant::now() < deadline, "the file was not opened again");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(store.range(older).await.unwrap().entries.is_empty());
 }
 
 fn cases(default: u32) -> ProptestConfig {

@@ -176,11 +176,12 @@ impl Writer {
 
     fn commit(&mut self, batch: Batch) -> Result<()> {
         let trim = self.trim();
-        if batch.events.is_empty() && trim.is_none() {
-            return Ok(());
-        }
-        if !self.shared.file.is_open() {
+        let is_nothing = batch.events.is_empty() && trim.is_none();
+        if !self.shared.file.is_open() && (!is_nothing || self.is_recovery_due()) {
             self.recover()?;
+        }
+        if is_nothing {
+            return Ok(());
         }
         let now_ms = self.clock.now_ms();
         let trimmed = self.shared.file.commit(&batch.events, &batch.erasures, now_ms, trim)?;
@@ -199,9 +200,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Time until the log needs a trim or an erasure is due; none if nothing of that sort will be.
+    /// A file that failed is opened again for those who read history, though nobody writes.
+    fn is_recovery_due(&self) -> bool {
+        self.not_before_ms <= self.clock.now_ms()
+    }
+
+    /// Time until the log needs a trim, an erasure is due or the file has to be recovered; none if nothing of that sort will be.
     fn due_in(&self) -> Option<Duration> {
-        let due = [self.trim_due_ms(), self.erasure.due_ms()];
+        let recovery = (!self.shared.file.is_open()).then_some(0);
+        let due = [self.trim_due_ms(), self.erasure.due_ms(), recovery];
         let due_ms = due.into_iter().flatten().min()?.max(self.not_before_ms);
         let now_ms = self.clock.now_ms();
         Some(Duration::from_millis(due_ms.saturating_sub(now_ms)))
