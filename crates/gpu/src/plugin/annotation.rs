@@ -234,3 +234,6 @@ mod tests {
         assert!(slots.iter().all(|(id, _)| id.len() <= atoll_node_protocol::device_plugin::DEVICE_ID_BYTES_MAX));
     }
 }
+
+#[cfg(test)]
+mod allocation_tests;
