@@ -52,3 +52,10 @@ pub const WEBHOOK_ERROR_CHARS_MAX: usize = 512;
 pub const QUOTA_TURNS: usize = 16;
 /// Times that a charge starts again from a newer quota.
 pub const QUOTA_ATTEMPTS: usize = 50;
+/// Bytes of a list that are written at a time.
+pub const LIST_CHUNK_BYTES: usize = 64 << 10;
+/// Wait after a connection could not be accepted.
+pub const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// Pings on idle HTTP/2 connections, and how long their answer may take.
+pub const HTTP2_PING_PERIOD: Duration = Duration::from_secs(30);
+pub const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(15);

@@ -1,1 +1,43 @@
-fn main() {}
+//! The command line of Atoll.
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A Kubernetes API for every GPU team, and a fraction of a GPU
+#[derive(Parser, Debug)]
+#[command(name = "atoll", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    ControlPlane(commands::control_plane::Args),
+}
+
+fn main() -> ExitCode {
+    // One TLS provider for the whole process; nothing else may have chosen before.
+    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
+        eprintln!("atoll: a TLS provider was installed before main");
+        return ExitCode::FAILURE;
+    }
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ATOLL_LOG").unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let outcome = match Cli::parse().command {
+        Command::ControlPlane(args) => args.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("atoll: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,69 @@
-//! `atoll-control-plane`.
+//! The process of one cluster: store, API server and, later, everything else that speaks the Kubernetes API, put together.
+//!
+//! Owns the directory of a control plane: its keys and certificates under `pki/`, its data, `admin.kubeconfig`. What is missing
+//! is made on the first start; what is there is used.
+//!
+//! Invariants: the directory belongs to one process at a time (the store's lock); components get the API through the in-process
+//! service of their own identity, never through a socket and never around RBAC.
+//!
+//! It deliberately does not know tenants, nodes or how it is supervised.
+
+mod error;
+mod files;
+mod run;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+pub use error::{Error, Result};
+pub use files::Files;
+pub use run::ControlPlane;
+
+/// Parts of a control plane that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Component {
+    Scheduler,
+    Controllers,
+}
+
+impl std::str::FromStr for Component {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "scheduler" => Ok(Component::Scheduler),
+            "controllers" => Ok(Component::Controllers),
+            other => Err(format!("there is no component {other:?}; there are: scheduler, controllers")),
+        }
+    }
+}
+
+/// How a control plane is to run.
+#[derive(Clone, Debug)]
+pub struct ControlPlaneOptions {
+    /// Keys, certificates, data and the admin's kubeconfig.
+    pub dir: PathBuf,
+    pub listen: SocketAddr,
+    /// Further names and addresses of the serving certificate.
+    pub names: Vec<String>,
+    /// Address under which clients reach it, where that is not `listen`'s.
+    pub advertise: Option<IpAddr>,
+    /// Components that are not started.
+    pub without: Vec<Component>,
+    /// Range of the cluster addresses of Services.
+    pub service_cidr: String,
+}
+
+impl ControlPlaneOptions {
+    /// A control plane in `dir` that listens on `listen`, with Kubernetes' usual ranges.
+    pub fn new(dir: impl Into<PathBuf>, listen: SocketAddr) -> Self {
+        ControlPlaneOptions {
+            dir: dir.into(),
+            listen,
+            names: Vec::new(),
+            advertise: None,
+            without: Vec::new(),
+            service_cidr: "10.96.0.0/12".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! How answers are written: JSON, YAML, partial metadata; whole or streamed.
+
+use atoll_kube_schema::ResourceDef;
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Value, json};
+
+use crate::error::{ApiError, Result};
+use crate::http_types::{Body, answer};
+use crate::negotiate::{Accepted, Encoding, View};
+use crate::pipeline::call::Call;
+use crate::stored::Layout;
+
+/// Whether built-in kinds can be sent and read as protobuf.
+pub const HAS_PROTOBUF: bool = false;
+/// Whether lists can be answered as tables.
+pub const HAS_TABLES: bool = false;
+
+/// The layout of a row's stored objects.
+pub fn layout(def: &ResourceDef) -> Layout {
+    Layout::new(&def.storage, def.is_custom())
+}
+
+/// Whether an answer of this form may be spliced from the stored bytes of this row.
+pub fn can_splice(def: &ResourceDef, accepted: Accepted) -> bool {
+    accepted == Accepted::JSON && !def.is_custom() && crate::convert::is_stored_as_served(def)
+}
+
+/// Answers with one object.
+pub fn object_answer(call: &Call, code: u16, object: &Value) -> Result<Response<Body>> {
+    let shown = match call.accepted.view {
+        View::Object => return value_answer(call, code, object),
+        View::PartialMetadata => partial_metadata(object),
+        View::Table => table(call, std::slice::from_ref(object), object_list_metadata(object))?,
+    };
+    value_answer(call, code, &shown)
+}
+
+/// Answers with a JSON value in the encoding asked for.
+pub fn value_answer(call: &Call, code: u16, value: &Value) -> Result<Response<Body>> {
+    let bytes = match call.accepted.encoding {
+        Encoding::Yaml => yaml(value)?.into_bytes(),
+        _ if is_pretty(call) => serde_json::to_vec_pretty(value).map_err(ApiError::internal)?,
+        _ => serde_json::to_vec(value).map_err(ApiError::internal)?,
+    };
+    Ok(answer(code, call.accepted.encoding.media_type(), with_newline(bytes, call.accepted.encoding)))
+}
+
+fn with_newline(mut bytes: Vec<u8>, encoding: Encoding) -> Bytes {
+    if encoding == Encoding::Json {
+        bytes.push(b'\n');
+    }
+    Bytes::from(bytes)
+}
+
+fn is_pretty(call: &Call) -> bool {
+    call.query.flag("pretty")
+}
+
+pub fn yaml(value: &Value) -> Result<String> {
+    serde_saphyr::to_string(value).map_err(ApiError::internal)
+}
+
+/// `meta.k8s.io/v1 PartialObjectMetadata` of an object.
+pub fn partial_metadata(object: &Value) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({})),
+    })
+}
+
+fn object_list_metadata(object: &Value) -> Value {
+    json!({ "resourceVersion": object.pointer("/metadata/resourceVersion") })
+}
+
+/// `meta.k8s.io/v1 Table` of objects.
+pub fn table(_: &Call, _: &[Value], _: Value) -> Result<Value> {
+    Err(ApiError::not_acceptable(&[crate::http_types::JSON]))
+}

@@ -1,0 +1,123 @@
+//! Who owns which field: the glue between requests and `kube_schema::apply`.
+
+use atoll_kube_schema::apply::{
+    self, ApplyError, CONFLICT_REASON, FieldManagerFault, FieldSet, Filter, OnConflict, UpdateContext, Versions,
+};
+use atoll_kube_schema::structural::Structural;
+use atoll_kube_schema::{Schema, SchemaSource};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::error::{ApiError, Cause, Details, Result};
+use crate::pipeline::call::Call;
+
+/// Checks the `fieldManager` parameter.
+pub fn check_manager(call: &Call, options_kind: &str) -> Result<()> {
+    let name = call.query.text("fieldManager");
+    let causes: Vec<Cause> = apply::check_field_manager(name)
+        .into_iter()
+        .map(|fault| match fault {
+            FieldManagerFault::TooLong => {
+                let max = atoll_kube_schema::limits::FIELD_MANAGER_CHARS_MAX;
+                Cause::new("FieldValueTooLong", "fieldManager", format!("Too long: may not be more than {max} bytes"))
+            }
+            FieldManagerFault::NotPrintable => Cause::new(
+                "FieldValueInvalid",
+                "fieldManager",
+                format!("Invalid value: {name:?}: should only contain printable characters"),
+            ),
+        })
+        .collect();
+    if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", options_kind, "", causes)) }
+}
+
+/// The versions of a call's kind.
+struct CallVersions<'a>(&'a Call);
+
+impl Versions for CallVersions<'_> {
+    fn schema(&self, version: &str) -> Option<Schema<'_>> {
+        self.row(version)?.schema()
+    }
+
+    fn convert(&self, object: &Value, version: &str) -> Option<Value> {
+        Some(atoll_kube_schema::convert(&self.0.def, self.row(version)?, object.clone()))
+    }
+}
+
+impl CallVersions<'_> {
+    fn row(&self, version: &str) -> Option<&atoll_kube_schema::ResourceDef> {
+        let Call { def, registry, .. } = self.0;
+        if def.api_version() == version {
+            return Some(def);
+        }
+        registry.rows().iter().map(AsRef::as_ref).find(|r| r.storage == def.storage && r.api_version() == version)
+    }
+}
+
+/// What the endpoint of a call resets, as a filter of what its users come to own.
+fn filter(call: &Call) -> Option<Filter> {
+    let subresource = call.info.subresource.as_str();
+    match subresource {
+        "resize" => {
+            return Some(Filter::include(&[
+                &["spec", "containers", "*", "resources"],
+                &["spec", "initContainers", "*", "resources"],
+            ]));
+        }
+        "ephemeralcontainers" => return Some(Filter::include(&[&["spec", "ephemeralContainers"]])),
+        _ => {}
+    }
+    let fields = call.def.reset_fields(subresource);
+    if fields.iter().any(|f| f == "*") {
+        return Some(Filter::include(&[&["status"]]));
+    }
+    if fields.is_empty() {
+        return None;
+    }
+    let paths: Vec<Vec<&str>> = fields.iter().map(|f| f.split('.').collect()).collect();
+    let paths: Vec<&[&str]> = paths.iter().map(Vec::as_slice).collect();
+    Some(Filter::Exclude(FieldSet::of_fields(&paths)))
+}
+
+fn with_context<T>(call: &Call, run: impl FnOnce(&UpdateContext<'_>) -> T) -> T {
+    let unknown = Structural::default();
+    let schema = match &call.def.schema {
+        SchemaSource::None => Schema::Custom(&unknown),
+        _ => call.def.schema().unwrap_or(Schema::Custom(&unknown)),
+    };
+    let agent = call.headers.get(http::header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let (filter, api_version) = (filter(call), call.def.api_version());
+    run(&UpdateContext {
+        schema,
+        api_version: &api_version,
+        kind: &call.def.kind,
+        subresource: &call.info.subresource,
+        manager: &apply::manager_or_user_agent(call.query.text("fieldManager"), agent),
+        now: Timestamp::now(),
+        reset: filter.as_ref(),
+        versions: &CallVersions(call),
+    })
+}
+
+/// Records the owners of what an ordinary write changes.
+pub fn update(call: &Call, live: Option<&Value>, new: Value) -> Value {
+    with_context(call, |context| apply::update(context, live, new))
+}
+
+/// Merges an applied configuration into the live object.
+pub fn apply(call: &Call, live: Option<&Value>, config: &Value, force: bool) -> Result<Value> {
+    let on_conflict = if force { OnConflict::Force } else { OnConflict::Refuse };
+    with_context(call, |context| apply::apply(context, on_conflict, live, config)).map_err(|error| refused(call, &error))
+}
+
+fn refused(call: &Call, error: &ApplyError) -> ApiError {
+    match error {
+        ApplyError::BadRequest(message) => ApiError::bad_request(message.as_str()),
+        ApplyError::Invalid(message) => ApiError::new(error.code(), "", message.as_str()),
+        ApplyError::Conflicts(conflicts) => ApiError::new(409, "Conflict", error.to_string()).with_details(Details {
+            causes: conflicts.iter().map(|c| Cause::new(CONFLICT_REASON, c.field(), c.message())).collect(),
+            name: call.info.name.clone(),
+            ..Details::default()
+        }),
+    }
+}

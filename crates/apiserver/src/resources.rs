@@ -1,0 +1,31 @@
+//! From a request for a resource to the code of its verb.
+
+use std::sync::Arc;
+
+use http::Response;
+
+use crate::error::{ApiError, Result};
+use crate::http_types::Body;
+use crate::pipeline::Authorized;
+use crate::pipeline::call::{Call, read_body};
+use crate::server::Core;
+use crate::{read, write};
+
+pub(crate) async fn serve(core: &Arc<Core>, authorized: Authorized) -> Result<Response<Body>> {
+    let (call, _parts, body) = Call::resolve(authorized, core.registry())?;
+    match (call.info.verb.as_str(), call.info.subresource.as_str()) {
+        ("get", "" | "status" | "resize" | "ephemeralcontainers" | "approval") => read::get(core, &call).await,
+        ("list", _) => read::list(core, &call).await,
+        ("watch", _) => read::watch(core, call).await,
+        ("create", "") => write::create(core, &call, read_body(body).await?).await,
+        ("update", "" | "status" | "finalize" | "resize" | "ephemeralcontainers" | "approval") => {
+            write::update(core, &call, read_body(body).await?).await
+        }
+        ("patch", "" | "status" | "resize" | "ephemeralcontainers" | "approval") => {
+            write::patch(core, &call, read_body(body).await?).await
+        }
+        ("delete", "") => write::delete(core, &call, read_body(body).await?).await,
+        ("deletecollection", "") => write::delete_collection(core, &call, read_body(body).await?).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}

@@ -1,0 +1,130 @@
+//! The server's core: everything that a request is answered from.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+use atoll_kube_schema::Registry;
+use atoll_store::Store;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+
+use crate::admission::Chain;
+use crate::auth::{Authenticators, Authorizers, UserInfo};
+use crate::egress::SharedDialer;
+use crate::error::Result;
+use crate::http_types::Body;
+use crate::objects::Objects;
+use crate::pipeline::Origin;
+
+/// What a server is made of.
+pub struct Config {
+    pub store: Arc<dyn Store>,
+    pub authenticators: Authenticators,
+    pub authorizers: Authorizers,
+    pub admission: Chain,
+    pub dialer: SharedDialer,
+}
+
+pub(crate) struct Core {
+    pub objects: Objects,
+    pub authenticators: Authenticators,
+    pub authorizers: Authorizers,
+    pub admission: Chain,
+    pub dialer: SharedDialer,
+    registry: ArcSwap<Registry>,
+    is_bootstrapped: AtomicBool,
+    is_stopping: AtomicBool,
+    /// The core itself, for requests that it makes of itself.
+    pub this: Weak<Core>,
+}
+
+impl Core {
+    pub fn registry(&self) -> Registry {
+        Registry::clone(&self.registry.load())
+    }
+
+    pub fn is_bootstrapped(&self) -> bool {
+        self.is_bootstrapped.load(Ordering::Acquire)
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+}
+
+/// An API server. Clones are handles to the same server.
+#[derive(Clone)]
+pub struct ApiServer {
+    core: Arc<Core>,
+}
+
+impl ApiServer {
+    pub fn new(config: Config) -> ApiServer {
+        ApiServer {
+            core: Arc::new_cyclic(|this| Core {
+                this: this.clone(),
+                objects: Objects::new(config.store),
+                authenticators: config.authenticators,
+                authorizers: config.authorizers,
+                admission: config.admission,
+                dialer: config.dialer,
+                registry: ArcSwap::from_pointee(Registry::builtin()),
+                is_bootstrapped: AtomicBool::new(false),
+                is_stopping: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// Makes the server's own objects. Call before serving.
+    pub async fn bootstrap(&self) -> Result<()> {
+        crate::bootstrap::ensure(&*self.core).await?;
+        self.core.is_bootstrapped.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// From now on `/readyz` says that the server is going away.
+    pub fn stopping(&self) {
+        self.core.is_stopping.store(true, Ordering::Release);
+    }
+
+    /// Answers a request.
+    pub fn handle(&self, request: Request<Body>, origin: Origin) -> BoxFuture<'static, Response<Body>> {
+        let core = self.core.clone();
+        Box::pin(async move { core.handle(request, origin).await })
+    }
+
+    /// A `tower` service with a given identity on the same pipeline, without sockets: the transport of a `kube::Client`.
+    pub fn service(&self, user: UserInfo) -> InProcess {
+        InProcess { server: self.clone(), user: Arc::new(user) }
+    }
+}
+
+/// The pipeline as a service of one identity.
+#[derive(Clone)]
+pub struct InProcess {
+    server: ApiServer,
+    user: Arc<UserInfo>,
+}
+
+impl<B> tower::Service<Request<B>> for InProcess
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<crate::http_types::BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.server.clone();
+        let origin = Origin::InProcess(self.user.clone());
+        Box::pin(async move { Ok(server.handle(request.map(|b| b.map_err(Into::into).boxed_unsync()), origin).await) })
+    }
+}

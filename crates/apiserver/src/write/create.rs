@@ -1,0 +1,69 @@
+//! Create.
+
+use bytes::Bytes;
+use http::Response;
+use rand::Rng;
+use serde_json::Value;
+
+use super::{Written, admit, attributes, body, commit, written};
+use crate::admission::Operation;
+use crate::error::{ApiError, Result};
+use crate::http_types::Body;
+use crate::limits;
+use crate::managed;
+use crate::pipeline::call::Call;
+use crate::server::Core;
+use crate::strategy::{fill_system_metadata, meta_text, metadata_mut};
+
+/// Letters of a generated name: no vowels, so that no words come out.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+pub(crate) async fn create(core: &Core, call: &Call, bytes: Bytes) -> Result<Response<Body>> {
+    let dry_run = call.dry_run("CreateOptions")?;
+    managed::check_manager(call, "CreateOptions")?;
+    let mut object = body::object(call, &bytes, "CreateOptions")?;
+    body::check_namespace(call, &mut object)?;
+    if !call.def.is_stored {
+        return Err(ApiError::method_not_allowed());
+    }
+    if !meta_text(&object, "resourceVersion").is_empty() {
+        return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
+    }
+    let is_generated = meta_text(&object, "name").is_empty() && !meta_text(&object, "generateName").is_empty();
+    let mut attempts = if is_generated { limits::GENERATE_NAME_ATTEMPTS } else { 1 };
+    loop {
+        attempts -= 1;
+        let mut candidate = object.clone();
+        if is_generated {
+            let name = generated_name(meta_text(&candidate, "generateName"));
+            metadata_mut(&mut candidate)?.insert("name".into(), name.into());
+        }
+        match create_object(core, call, candidate, dry_run).await {
+            Err(error) if error.reason == "AlreadyExists" && attempts > 0 => {}
+            outcome => return written(call, 201, &outcome?),
+        }
+    }
+}
+
+/// Creates a decoded object.
+pub(super) async fn create_object(core: &Core, call: &Call, mut object: Value, dry_run: bool) -> Result<Value> {
+    let name = meta_text(&object, "name").to_owned();
+    fill_system_metadata(&mut object)?;
+    let object = managed::update(call, None, object);
+    let admitted = admit(core, call, None, attributes(call, Operation::Create, &name, object, None, dry_run)).await?;
+    if dry_run && core.objects.get(admitted.key()).await?.is_some() {
+        return Err(ApiError::already_exists(call.group_resource(), &name));
+    }
+    match commit(core, admitted, dry_run).await? {
+        Written::Done(object) => Ok(object),
+        Written::Raced => Err(ApiError::already_exists(call.group_resource(), &name)),
+    }
+}
+
+fn generated_name(base: &str) -> String {
+    let room = limits::GENERATED_NAME_BYTES_MAX - limits::GENERATED_SUFFIX_BYTES;
+    let base: String = base.chars().take(room).collect();
+    let mut rng = rand::rng();
+    let suffix = (0..limits::GENERATED_SUFFIX_BYTES).map(|_| char::from(ALPHABET[rng.random_range(0..ALPHABET.len())]));
+    base.chars().chain(suffix).collect()
+}

@@ -1,0 +1,75 @@
+//! Starting a control plane and keeping it up.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use atoll_apiserver::auth::{Authenticators, Authorizers, ClientCertificates, MastersOnly};
+use atoll_apiserver::{ApiServer, Config, admission, egress, serving};
+use atoll_store::{EmbeddedStore, Options, Store};
+use tokio::net::TcpListener;
+
+use crate::{ControlPlaneOptions, Error, Files, Result};
+
+/// A control plane that is ready to serve.
+pub struct ControlPlane {
+    server: ApiServer,
+    store: Arc<dyn Store>,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    address: SocketAddr,
+    kubeconfig: PathBuf,
+}
+
+impl ControlPlane {
+    /// Opens the directory, takes the port, and makes the cluster's own objects.
+    pub async fn start(options: &ControlPlaneOptions) -> Result<ControlPlane> {
+        let listener =
+            TcpListener::bind(options.listen).await.map_err(|source| Error::Listen { address: options.listen, source })?;
+        let address = listener.local_addr().map_err(|source| Error::Listen { address: options.listen, source })?;
+        let files = Files::open(options)?;
+        let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(Options::new(options.dir.join("data")))?);
+        let certificates = ClientCertificates { ca_pem: files.ca.certificate_pem().to_owned() };
+        let server = ApiServer::new(Config {
+            store: store.clone(),
+            authenticators: Authenticators { members: vec![Arc::new(certificates)], allow_anonymous: true },
+            authorizers: Authorizers { members: vec![Arc::new(MastersOnly)] },
+            admission: admission::Chain::default(),
+            dialer: Arc::new(egress::Direct),
+        });
+        server.bootstrap().await?;
+        let tls = serving::tls_config(&files.serving.certificate_pem, &files.serving.key_pem)?;
+        let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { host_of(address) };
+        let url = format!("https://{host}:{}", address.port());
+        let kubeconfig = files.write_admin_kubeconfig(&options.dir, &url)?;
+        Ok(ControlPlane { server, store, listener, tls, address, kubeconfig })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Path of the administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &std::path::Path {
+        &self.kubeconfig
+    }
+
+    /// The API server, for components in the same process.
+    pub fn api_server(&self) -> &ApiServer {
+        &self.server
+    }
+
+    /// Serves until `stop` resolves, then closes the store in good order.
+    pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<()> {
+        serving::serve(self.server, self.listener, self.tls, stop).await;
+        self.store.close().await?;
+        Ok(())
+    }
+}
+
+fn host_of(address: SocketAddr) -> String {
+    match address.ip() {
+        std::net::IpAddr::V6(v6) => format!("[{v6}]"),
+        v4 => v4.to_string(),
+    }
+}
