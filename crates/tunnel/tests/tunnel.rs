@@ -87,7 +87,7 @@ fn start_agent(ca: &Ca, server: SocketAddr, token: &str) -> watch::Sender<bool> 
         identifiers: "ipv4=127.0.0.1".to_owned(),
     };
     let (stop, stopped) = watch::channel(false);
-    tokio::spawn(agent::run(options, stopped));
+    tokio::spawn(agent::run(options, agent::AgentStatus::default(), stopped));
     stop
 }
 

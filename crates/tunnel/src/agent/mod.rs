@@ -68,10 +68,21 @@ struct Servers {
     count: usize,
 }
 
+/// What an agent says of itself; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct AgentStatus(Arc<Mutex<Servers>>);
+
+impl AgentStatus {
+    /// Whether at least one server is connected.
+    pub fn is_connected(&self) -> bool {
+        !lock(&self.0).connected.is_empty()
+    }
+}
+
 /// Runs an agent until `shutdown` turns true: one stream to each server, redialled for ever. On shutdown the servers are told
 /// to send no new dials, and the streams end.
-pub async fn run(options: AgentOptions, mut shutdown: watch::Receiver<bool>) {
-    let servers = Arc::new(Mutex::new(Servers { connected: HashSet::new(), count: 1 }));
+pub async fn run(options: AgentOptions, status: AgentStatus, mut shutdown: watch::Receiver<bool>) {
+    let servers = status.0;
     let mut tasks = tokio::task::JoinSet::new();
     loop {
         let wanted = lock(&servers).count.clamp(1, limits::AGENT_SERVERS_MAX);

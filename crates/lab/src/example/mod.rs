@@ -1,0 +1,4 @@
+//! Small programs that guides and tests run in Pods.
+
+pub mod gpu_work;
+pub mod webhook;
