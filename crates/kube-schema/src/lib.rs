@@ -12,6 +12,7 @@ pub mod decode;
 pub mod defaults;
 pub mod discovery;
 pub mod limits;
+pub mod openapi;
 pub mod patch;
 pub mod prepare;
 pub mod print;
@@ -33,3 +34,6 @@ pub use registry::{NameRule, Registry, ResourceDef, SchemaSource, StorageIdentit
 pub use schema::{ListType, PatchStrategy, Schema, Shape};
 pub use selector::{FieldSelector, LabelSelector};
 pub use validation::{FieldError, validate_create, validate_update};
+
+/// The Kubernetes version whose API this crate holds.
+pub const API_VERSION: &str = "v1.36.0";

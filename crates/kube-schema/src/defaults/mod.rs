@@ -61,6 +61,11 @@ pub fn apply_built_in(node: Node, value: &mut Value) {
     }
 }
 
+/// A default that upstream states in its schemas (most others are code there): what OpenAPI shows.
+pub(crate) fn stated_default(type_name: &str, field: &str) -> Option<Value> {
+    rows::stated(type_name, field)
+}
+
 /// Resource lists have a precision of a thousandth; finer values are rounded up (kubernetes issue 18538).
 fn round_to_milli(value: &mut Value) {
     let Some(quantity) = value.as_str().and_then(|text| Quantity::parse(text).ok()) else { return };

@@ -155,6 +155,45 @@ fn is_zero(node: Node, value: &Value) -> bool {
         }
 }
 
+/// Whether upstream states the default of a field in its schemas as well (most are code there); types below [`API`].
+fn is_stated(short: &str, field: &str) -> bool {
+    matches!(
+        (short.strip_prefix("core.v1.").unwrap_or(short), field),
+        ("ContainerPort" | "ServicePort", "protocol")
+            | ("FileKeySelector", "optional")
+            | ("GRPCAction", "service")
+            | ("ReplicationControllerSpec", "replicas")
+            | ("resource.v1.DeviceToleration", "operator")
+    ) || ["AzureDisk", "ISCSI", "RBD", "ScaleIO"].iter().any(|p| short.starts_with(&format!("core.v1.{p}")))
+}
+
+/// The default of a field as schemas show it.
+pub(super) fn stated(type_name: &str, field: &str) -> Option<Value> {
+    let short = type_name.strip_prefix(API).unwrap_or(type_name);
+    // A reference by name has the empty name where it is inlined as well.
+    let is_reference = matches!(
+        short,
+        "core.v1.LocalObjectReference"
+            | "core.v1.ConfigMapEnvSource"
+            | "core.v1.ConfigMapKeySelector"
+            | "core.v1.ConfigMapProjection"
+            | "core.v1.ConfigMapVolumeSource"
+            | "core.v1.SecretEnvSource"
+            | "core.v1.SecretKeySelector"
+            | "core.v1.SecretProjection"
+    );
+    if is_reference && field == "name" {
+        return Some(Value::String(String::new()));
+    }
+    if (short == "core.v1.ReplicationControllerSpec" && field == "minReadySeconds")
+        || (short == "autoscaling.v1.ScaleSpec" && field == "replicas")
+    {
+        return Some(0.into());
+    }
+    let row = rows_of(type_name).iter().find(|(_, name, _)| *name == field)?;
+    is_stated(short, field).then(|| serde_json::from_str(row.2).ok()).flatten()
+}
+
 pub(super) fn apply(type_name: &str, node: Node, map: &mut Object) {
     for (_, name, json) in rows_of(type_name) {
         let Some(field) = node.built_in_field(name) else { continue };

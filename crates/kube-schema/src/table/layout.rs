@@ -78,4 +78,6 @@ pub mod attribute {
     pub const RETAIN_KEYS: u32 = 1 << 9;
     /// `x-kubernetes-list-type: atomic` is stated (absence means the same to apply, but OpenAPI shows the difference).
     pub const LIST_ATOMIC: u32 = 1 << 10;
+    /// The field is merged key by key though its type is atomic elsewhere.
+    pub const GRANULAR_MAP: u32 = 1 << 11;
 }

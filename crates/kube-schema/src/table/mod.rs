@@ -218,6 +218,11 @@ impl Node {
         self.has(attribute::OMIT_ZERO)
     }
 
+    /// Whether the field states that it is merged key by key.
+    pub fn states_granular_map(self) -> bool {
+        self.has(attribute::GRANULAR_MAP)
+    }
+
     pub fn is_required(self) -> bool {
         self.has(attribute::REQUIRED)
     }
