@@ -1,6 +1,7 @@
 //! How answers are written: JSON, YAML, partial metadata; whole or streamed.
 
 use atoll_kube_schema::ResourceDef;
+use atoll_kube_schema::print::Printer;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -13,8 +14,6 @@ use crate::stored::Layout;
 
 /// Whether built-in kinds can be sent and read as protobuf.
 pub const HAS_PROTOBUF: bool = false;
-/// Whether lists can be answered as tables.
-pub const HAS_TABLES: bool = false;
 
 /// The layout of a row's stored objects.
 pub fn layout(def: &ResourceDef) -> Layout {
@@ -74,7 +73,33 @@ fn object_list_metadata(object: &Value) -> Value {
     json!({ "resourceVersion": object.pointer("/metadata/resourceVersion") })
 }
 
-/// `meta.k8s.io/v1 Table` of objects.
-pub fn table(_: &Call, _: &[Value], _: Value) -> Result<Value> {
-    Err(ApiError::not_acceptable(&[crate::http_types::JSON]))
+/// `meta.k8s.io/v1 Table` of objects; `includeObject` says what of each object comes along.
+pub fn table(call: &Call, objects: &[Value], metadata: Value) -> Result<Value> {
+    let include = call.query.text("includeObject");
+    if !matches!(include, "" | "Metadata" | "None" | "Object") {
+        return Err(ApiError::bad_request(format!("unrecognized includeObject value: {include:?}")));
+    }
+    let (printer, now) = (Printer::of(&call.def), jiff::Timestamp::now());
+    let rows: Vec<Value> = objects
+        .iter()
+        .map(|object| {
+            let mut row = json!({ "cells": printer.cells(object, now) });
+            match include {
+                "None" => row["object"] = Value::Null,
+                "Object" => row["object"] = object.clone(),
+                _ => row["object"] = partial_metadata(object),
+            }
+            if let Some(conditions) = printer.row_conditions(&call.def, object) {
+                row["conditions"] = conditions;
+            }
+            row
+        })
+        .collect();
+    Ok(json!({
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": printer.column_definitions(),
+        "rows": rows,
+    }))
 }

@@ -38,6 +38,7 @@ pub mod serving;
 mod stored;
 mod strategy;
 mod system;
+pub mod virtual_resource;
 pub mod warnings;
 mod write;
 

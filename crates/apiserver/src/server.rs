@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::http_types::Body;
 use crate::objects::Objects;
 use crate::pipeline::Origin;
+use crate::virtual_resource::VirtualResource;
 
 /// What a server is made of.
 pub struct Config {
@@ -25,6 +26,7 @@ pub struct Config {
     pub authenticators: Authenticators,
     pub authorizers: Authorizers,
     pub admission: Chain,
+    pub virtual_resources: Vec<Arc<dyn VirtualResource>>,
     pub dialer: SharedDialer,
 }
 
@@ -33,6 +35,7 @@ pub(crate) struct Core {
     pub authenticators: Authenticators,
     pub authorizers: Authorizers,
     pub admission: Chain,
+    pub virtual_resources: Vec<Arc<dyn VirtualResource>>,
     pub dialer: SharedDialer,
     registry: ArcSwap<Registry>,
     is_bootstrapped: AtomicBool,
@@ -70,6 +73,7 @@ impl ApiServer {
                 authenticators: config.authenticators,
                 authorizers: config.authorizers,
                 admission: config.admission,
+                virtual_resources: config.virtual_resources,
                 dialer: config.dialer,
                 registry: ArcSwap::from_pointee(Registry::builtin()),
                 is_bootstrapped: AtomicBool::new(false),

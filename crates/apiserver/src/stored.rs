@@ -3,8 +3,6 @@
 //! A stored object is JSON that begins with exactly `{"kind":K,"apiVersion":V,"metadata":{`, in its storage version and without a
 //! resourceVersion (that is the store's revision). So an answer is spliced from it: the head is written anew, the rest copied.
 
-use std::borrow::Cow;
-
 use atoll_kube_schema::StorageIdentity;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -49,7 +47,7 @@ impl Layout {
     }
 
     /// The metadata that selectors look at, without parsing the object.
-    pub fn metadata<'a>(&self, stored: &'a [u8]) -> Option<HeadMetadata<'a>> {
+    pub fn metadata(&self, stored: &[u8]) -> Option<HeadMetadata> {
         // One byte back: the brace that opens the metadata.
         let start = self.head.len() - 1;
         if !stored.starts_with(self.head.as_bytes()) {
@@ -62,37 +60,10 @@ impl Layout {
 
 /// What of an object's metadata is read without parsing the object.
 #[derive(Debug, Deserialize)]
-pub struct HeadMetadata<'a> {
-    #[serde(borrow, default)]
-    pub labels: Vec2<'a>,
+pub struct HeadMetadata {
+    #[serde(default)]
+    pub labels: Map<String, Value>,
 }
-
-/// Labels in the order stored; there are few, so a search is quicker than a map.
-#[derive(Debug, Default)]
-pub struct Vec2<'a>(pub Vec<(Cow<'a, str>, Cow<'a, str>)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Vec2<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = Vec2<'de>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a map of text")
-            }
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut out = Vec::new();
-                while let Some((key, value)) = map.next_entry::<Text<'de>, Text<'de>>()? {
-                    out.push((key.0, value.0));
-                }
-                Ok(Vec2(out))
-            }
-        }
-        deserializer.deserialize_map(Visitor)
-    }
-}
-
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// `group/version`, or the version alone for the core group.
 pub fn api_version(group: &str, version: &str) -> String {
@@ -182,7 +153,7 @@ mod tests {
         out.clear();
         assert!(layout().splice_item(&stored, 7, &mut out));
         assert!(serde_json::from_slice::<Value>(&out).unwrap().get("kind").is_none());
-        assert_eq!(layout().metadata(&stored).unwrap().labels.0, [("a".into(), "b\"c".into())]);
+        assert_eq!(layout().metadata(&stored).unwrap().labels["a"], "b\"c");
     }
 
     #[test]

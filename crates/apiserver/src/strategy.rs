@@ -94,34 +94,16 @@ fn keep_system_metadata(object: &mut Value, old: &Value) -> Result<()> {
 
 /// Checks the rules of the kind; all that are broken are named at once.
 pub fn validate(def: &ResourceDef, attributes: &Attributes) -> Result<()> {
-    let causes = match (attributes.operation, &attributes.old) {
-        (Operation::Create, _) => validate_create(def, attributes),
-        (Operation::Update, Some(old)) => validate_update(old, &attributes.object),
+    let errors = match (attributes.operation, &attributes.old) {
+        (Operation::Create, _) => atoll_kube_schema::validate_create(def, &attributes.object),
+        (Operation::Update, Some(old)) => {
+            atoll_kube_schema::validate_update(def, &attributes.subresource, &attributes.object, old)
+        }
         _ => Vec::new(),
     };
-    if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid(&def.group, &def.kind, &attributes.name, causes)) }
-}
-
-fn validate_create(_: &ResourceDef, attributes: &Attributes) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    if attributes.name.is_empty() {
-        causes.push(Cause::new("FieldValueRequired", "metadata.name", "Required value: name or generateName is required"));
+    if errors.is_empty() {
+        return Ok(());
     }
-    causes
-}
-
-fn validate_update(old: &Value, new: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    for key in ["name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let pointer = format!("/metadata/{key}");
-        if old.pointer(&pointer) != new.pointer(&pointer) {
-            let shown = new.pointer(&pointer).cloned().unwrap_or_default();
-            causes.push(Cause::new(
-                "FieldValueInvalid",
-                format!("metadata.{key}"),
-                format!("Invalid value: {shown}: field is immutable"),
-            ));
-        }
-    }
-    causes
+    let causes = errors.iter().map(|e| Cause::new(e.reason.as_str(), e.field.clone(), e.body())).collect();
+    Err(ApiError::invalid(&def.group, &def.kind, &attributes.name, causes))
 }

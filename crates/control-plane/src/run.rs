@@ -34,7 +34,8 @@ impl ControlPlane {
             store: store.clone(),
             authenticators: Authenticators { members: vec![Arc::new(certificates)], allow_anonymous: true },
             authorizers: Authorizers { members: vec![Arc::new(MastersOnly)] },
-            admission: admission::Chain::default(),
+            admission: admission::Chain { plugins: admission::default_plugins() },
+            virtual_resources: Vec::new(),
             dialer: Arc::new(egress::Direct),
         });
         server.bootstrap().await?;

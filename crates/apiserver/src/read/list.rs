@@ -77,7 +77,7 @@ pub(crate) async fn gather(core: &Core, call: &Call) -> Result<Listing> {
                 break;
             }
             after = Some(key.to_string());
-            if selection.is_everything() || selection.matches(split_key(&key, &resource_prefix).1, &entry) {
+            if selection.is_everything() || selection.matches(call, split_key(&key, &resource_prefix).1, &entry) {
                 entries.push((key, entry));
             }
         }

@@ -1,7 +1,6 @@
 //! Reads: get, list, watch.
 
 mod cursor;
-mod label_selector;
 mod list;
 mod options;
 mod selection;

@@ -139,7 +139,7 @@ fn error_stream(error: &ApiError) -> impl futures::Stream<Item = Bytes> + Send +
 impl Stream {
     fn begin_with(&mut self, listing: &Listing) -> Result<()> {
         for (key, entry) in &listing.entries {
-            if self.selection.matches(split_key(key, &self.resource_prefix).1, entry) {
+            if self.selection.matches(&self.call, split_key(key, &self.resource_prefix).1, entry) {
                 let frame = self.frame("ADDED", entry, entry.mod_revision.0)?;
                 self.frames.push_back(frame);
             }
@@ -214,8 +214,8 @@ impl Stream {
             return;
         }
         let name = split_key(&event.key, &self.resource_prefix).1;
-        let is = event.current.as_ref().filter(|e| self.selection.matches(name, e));
-        let was = event.previous.as_ref().filter(|e| self.selection.matches(name, e));
+        let is = event.current.as_ref().filter(|e| self.selection.matches(&self.call, name, e));
+        let was = event.previous.as_ref().filter(|e| self.selection.matches(&self.call, name, e));
         let frame = match (was, is) {
             (None, Some(new)) => self.frame("ADDED", new, event.revision.0),
             (Some(_), Some(new)) => self.frame("MODIFIED", new, event.revision.0),

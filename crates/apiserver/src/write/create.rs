@@ -14,6 +14,7 @@ use crate::managed;
 use crate::pipeline::call::Call;
 use crate::server::Core;
 use crate::strategy::{fill_system_metadata, meta_text, metadata_mut};
+use crate::virtual_resource::VirtualRequest;
 
 /// Letters of a generated name: no vowels, so that no words come out.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -24,7 +25,8 @@ pub(crate) async fn create(core: &Core, call: &Call, bytes: Bytes) -> Result<Res
     let mut object = body::object(call, &bytes, "CreateOptions")?;
     body::check_namespace(call, &mut object)?;
     if !call.def.is_stored {
-        return Err(ApiError::method_not_allowed());
+        let object = virtual_create(core, call, object, dry_run).await?;
+        return written(call, 201, &object);
     }
     if !meta_text(&object, "resourceVersion").is_empty() {
         return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
@@ -43,6 +45,26 @@ pub(crate) async fn create(core: &Core, call: &Call, bytes: Bytes) -> Result<Res
             outcome => return written(call, 201, &outcome?),
         }
     }
+}
+
+/// Lets the one who answers this virtual resource answer.
+pub(crate) async fn virtual_create(core: &Core, call: &Call, object: Value, dry_run: bool) -> Result<Value> {
+    let (group, resource, subresource) = (call.def.group.as_str(), call.def.plural.as_str(), call.info.subresource.as_str());
+    let server = core.virtual_resources.iter().find(|v| v.serves(group, resource, subresource));
+    let request = VirtualRequest {
+        user: &call.user,
+        group,
+        resource,
+        subresource,
+        namespace: &call.info.namespace,
+        name: &call.info.name,
+        dry_run,
+        warnings: &call.warnings,
+        authenticators: &core.authenticators,
+        authorizers: &core.authorizers,
+        cluster: core,
+    };
+    server.ok_or_else(ApiError::method_not_allowed)?.create(&request, object).await
 }
 
 /// Creates a decoded object.
