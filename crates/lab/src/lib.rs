@@ -4,3 +4,4 @@
 //! the Kubernetes API.
 
 pub mod example;
+pub mod platform;
