@@ -195,8 +195,8 @@ fn write_entry(id: &ManagerId, owned: &Owned) -> Value {
 }
 
 /// Whether a request asks to forget all managers: an empty list, or one empty entry.
-pub(super) fn is_reset(entries: Option<&Value>) -> bool {
-    let Some(Value::Array(list)) = entries else { return false };
+pub(super) fn is_reset(entries: &Value) -> bool {
+    let Value::Array(list) = entries else { return false };
     match list.as_slice() {
         [] => true,
         [Value::Object(entry)] => entry.values().all(|v| v.is_null() || v == "" || v.as_object().is_some_and(|m| m.is_empty())),
@@ -259,6 +259,6 @@ mod tests {
             bad[key] = value;
             assert!(validate_managed_fields(Some(&json!([bad]))).is_err(), "{key}");
         }
-        assert!(is_reset(Some(&json!([]))) && is_reset(Some(&json!([{}]))) && !is_reset(Some(&json!([good]))) && !is_reset(None));
+        assert!(is_reset(&json!([])) && is_reset(&json!([{}])) && !is_reset(&json!([good])) && !is_reset(&Value::Null));
     }
 }

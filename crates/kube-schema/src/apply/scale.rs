@@ -81,7 +81,8 @@ pub fn scale_to_parent(
         if owned.set.has(&replicas) {
             let mut set = FieldSet::new();
             set.insert(path.iter().cloned());
-            let time = times.get(&id).cloned().flatten().or(owned.time);
+            // As upstream: who comes to own the replicas through `scale` alone has no time.
+            let time = times.get(&id).cloned().flatten();
             out.0.insert(id, Owned { set, api_version: api_version.to_owned(), time });
         }
     }

@@ -9,6 +9,9 @@ mod merge;
 mod order;
 mod strategic;
 
+#[cfg(test)]
+mod laws;
+
 pub use json::{apply_json, unknown_operation_fields};
 pub use merge::apply_merge;
 pub use strategic::apply_strategic;
