@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::allocation::{Allocation, Slice};
 use crate::inventory::Card;
-use crate::request::{ContainerRequest, PodRequest, Role};
+use crate::request::{ContainerRequest, Memory, PodRequest, Role};
 use crate::score;
 use crate::selection::{CardGrouping, CardOrder, CardPolicy, Selection};
 
@@ -174,6 +174,32 @@ pub fn pod(cards: &[CardState], query: &Query<'_>) -> Result<Allocation, Unfit> 
     Ok(Allocation { containers })
 }
 
+/// Whether [`pod`] would succeed, or its refusal. For the common Pod, one container with cards, it neither sorts nor copies:
+/// which card is taken does not decide whether one can be.
+pub fn fits(cards: &[CardState], query: &Query<'_>) -> Result<(), Unfit> {
+    let mut wishes = query.request.containers.iter().filter_map(|claim| claim.request);
+    let (first, second) = (wishes.next(), wishes.next());
+    let Some(request) = first.filter(|_| second.is_none()) else { return pod(cards, query).map(drop) };
+    // A percentage takes more of the quota on one card than on another, so the order counts.
+    let order_counts = query.headroom.memory_mib.is_some() && matches!(request.memory, Memory::Percent(_));
+    if query.selection.numa_bind || order_counts || request.count as usize > cards.len() || cards.len() > IN_ORDER.len() {
+        return pod(cards, query).map(drop);
+    }
+    let policy = query.selection.card_policy.unwrap_or(query.card_policy);
+    pick(cards, &IN_ORDER[..cards.len()], &request, query, policy, &mut Spent::default()).map(drop)
+}
+
+/// 0, 1, 2 …
+const IN_ORDER: [usize; crate::limits::CARDS_PER_NODE_MAX] = {
+    let mut order = [0; crate::limits::CARDS_PER_NODE_MAX];
+    let mut at = 0;
+    while at < order.len() {
+        order[at] = at;
+        at += 1;
+    }
+    order
+};
+
 /// What the Pod takes of its namespace's quota at one time.
 #[derive(Clone, Copy, Default)]
 struct Spent {
@@ -278,29 +304,40 @@ fn pick(
     Err(Unfit { reasons, cards: cards.len() })
 }
 
-/// The first check that the card fails.
+/// The first check that the card fails. In this order a check that allocates comes after the cheap ones that stand before
+/// it by HAMi's rules, and is skipped where nothing is selected.
 fn check(state: &CardState, wanted: Usage, query: &Query<'_>, policy: CardPolicy, spent: Spent) -> Option<Reason> {
     let (card, used, selection) = (&state.card, state.usage, query.selection);
     let over = |limit: Option<u64>, amount: u64| limit.is_some_and(|limit| amount > limit);
-    let checks = [
-        (!card.health, Reason::CardNotHealth),
-        (state.cordoned, Reason::CardCordoned),
-        (!selection.admits_type(card), Reason::CardTypeMismatch),
-        (!selection.admits_uuid(card), Reason::CardUuidMismatch),
-        (used.slots >= card.count, Reason::CardTimeSlicingExhausted),
-        (policy.order == CardOrder::Mutex && used.slots > 0, Reason::ExclusiveDeviceAllocateConflict),
-        (
-            over(query.headroom.memory_mib, spent.memory_mib.saturating_add(wanted.memory_mib))
-                || over(query.headroom.cores, spent.cores + u64::from(wanted.cores)),
-            Reason::ResourceQuotaNotFit,
-        ),
-        (card.devmem.saturating_sub(used.memory_mib) < wanted.memory_mib, Reason::CardInsufficientMemory),
-        (card.devcore.saturating_sub(used.cores) < wanted.cores, Reason::CardInsufficientCore),
-        (card.devcore == 100 && wanted.cores == 100 && used.slots > 0, Reason::ExclusiveDeviceAllocateConflict),
-        (card.devcore > 0 && used.cores >= card.devcore && wanted.cores == 0, Reason::CardComputeUnitsExhausted),
-        (card.mode() == "mig", Reason::CardNotFoundCustomFilterRule),
-    ];
-    checks.into_iter().find(|(fails, _)| *fails).map(|(_, reason)| reason)
+    if !card.health {
+        Some(Reason::CardNotHealth)
+    } else if state.cordoned {
+        Some(Reason::CardCordoned)
+    } else if !selection.admits_type(card) {
+        Some(Reason::CardTypeMismatch)
+    } else if !selection.admits_uuid(card) {
+        Some(Reason::CardUuidMismatch)
+    } else if used.slots >= card.count {
+        Some(Reason::CardTimeSlicingExhausted)
+    } else if policy.order == CardOrder::Mutex && used.slots > 0 {
+        Some(Reason::ExclusiveDeviceAllocateConflict)
+    } else if over(query.headroom.memory_mib, spent.memory_mib.saturating_add(wanted.memory_mib))
+        || over(query.headroom.cores, spent.cores + u64::from(wanted.cores))
+    {
+        Some(Reason::ResourceQuotaNotFit)
+    } else if card.devmem.saturating_sub(used.memory_mib) < wanted.memory_mib {
+        Some(Reason::CardInsufficientMemory)
+    } else if card.devcore.saturating_sub(used.cores) < wanted.cores {
+        Some(Reason::CardInsufficientCore)
+    } else if card.devcore == 100 && wanted.cores == 100 && used.slots > 0 {
+        Some(Reason::ExclusiveDeviceAllocateConflict)
+    } else if card.devcore > 0 && used.cores >= card.devcore && wanted.cores == 0 {
+        Some(Reason::CardComputeUnitsExhausted)
+    } else if card.mode() == "mig" {
+        Some(Reason::CardNotFoundCustomFilterRule)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]

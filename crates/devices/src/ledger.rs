@@ -17,7 +17,7 @@ use crate::names::{DeviceUuid, NodeName, PodUid};
 use crate::pod::PodView;
 use crate::quota::{Charge, QuotaLimits};
 use crate::request::{PodRequest, RequestDefaults};
-use crate::selection::{CardPolicy, Selection};
+use crate::selection::{CardPolicy, NodePolicy, Selection};
 use state::State;
 
 /// Counts the writes of a ledger.
@@ -133,7 +133,7 @@ impl Ledger {
 
     /// Forgets a node. What its Pods hold stays recorded, should it come back.
     pub fn remove_node(&self, node: &NodeName) {
-        self.lock().nodes.remove(node);
+        self.lock().remove_node(node);
     }
 
     /// Sets what one ResourceQuota allows; `None` when it is gone. Returns whether anything changed.
@@ -146,20 +146,39 @@ impl Ledger {
         self.lock().plan(ask, node)
     }
 
+    /// Those of `nodes` that would not take the Pod, and why, in one look at the ledger.
+    pub fn unfit<'a>(&self, ask: &Ask, nodes: impl Iterator<Item = &'a str>) -> BTreeMap<String, NodeUnfit> {
+        self.lock().unfit(ask, nodes)
+    }
+
     /// The node's score, from what is used without `uid`: the fuller the higher.
     pub fn node_score(&self, node: &NodeName, uid: &PodUid) -> Option<f64> {
-        let state = self.lock();
-        Some(crate::score::node(&state.cards_without(uid, node)?))
+        self.lock().node_score(node, uid)
     }
 
     /// Plans and writes in one step. An older entry of the same Pod is replaced.
     pub fn reserve(&self, ask: &Ask, node: &NodeName) -> Result<Reservation, NodeUnfit> {
         let mut state = self.lock();
         let allocation = state.plan(ask, node)?;
-        let generation = state.write(ask, node, allocation.clone(), state::Origin::Reserved);
-        drop(state);
-        let (ledger, uid, node) = (self.clone(), ask.uid.clone(), node.clone());
-        Ok(Reservation { ledger, uid, node, generation, allocation, outcome: Outcome::Undecided })
+        Ok(self.promise(&mut state, ask, node.clone(), allocation))
+    }
+
+    /// Chooses the node too: an earlier decision's if it still serves, else by `policy` among `admitted`, equals by name.
+    pub fn place(
+        &self,
+        ask: &Ask,
+        policy: NodePolicy,
+        admitted: &BTreeSet<&str>,
+    ) -> Result<Reservation, BTreeMap<String, NodeUnfit>> {
+        let mut state = self.lock();
+        let (node, allocation) = state.place(ask, policy, admitted)?;
+        Ok(self.promise(&mut state, ask, node, allocation))
+    }
+
+    fn promise(&self, state: &mut State, ask: &Ask, node: NodeName, allocation: Allocation) -> Reservation {
+        let generation = state.write(ask, &node, allocation.clone(), state::Origin::Reserved);
+        let (ledger, uid) = (self.clone(), ask.uid.clone());
+        Reservation { ledger, uid, node, generation, allocation, outcome: Outcome::Undecided }
     }
 
     /// Takes in what a live Pod says. What this ledger decided itself is left alone until the Pod is bound: an older event

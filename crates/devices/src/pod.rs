@@ -6,15 +6,23 @@ use serde::Deserialize;
 
 use crate::names::{NodeName, PodUid, annotation};
 
+/// Clients write `null` for 'nothing', which serde's defaults do not cover.
+fn null_is_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
 /// A Pod, reduced. Unknown fields are ignored, missing ones empty.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PodView {
     /// `metadata`.
+    #[serde(deserialize_with = "null_is_default")]
     pub metadata: Metadata,
     /// `spec`.
+    #[serde(deserialize_with = "null_is_default")]
     pub spec: Spec,
     /// `status`.
+    #[serde(deserialize_with = "null_is_default")]
     pub status: Status,
 }
 
@@ -23,14 +31,19 @@ pub struct PodView {
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
     /// Name.
+    #[serde(deserialize_with = "null_is_default")]
     pub name: String,
     /// Namespace.
+    #[serde(deserialize_with = "null_is_default")]
     pub namespace: String,
     /// UID.
+    #[serde(deserialize_with = "null_is_default")]
     pub uid: String,
     /// Annotations.
+    #[serde(deserialize_with = "null_is_default")]
     pub annotations: BTreeMap<String, String>,
     /// Labels.
+    #[serde(deserialize_with = "null_is_default")]
     pub labels: BTreeMap<String, String>,
 }
 
@@ -39,14 +52,19 @@ pub struct Metadata {
 #[serde(default, rename_all = "camelCase")]
 pub struct Spec {
     /// Init containers, sidecars among them.
+    #[serde(deserialize_with = "null_is_default")]
     pub init_containers: Vec<Container>,
     /// Containers.
+    #[serde(deserialize_with = "null_is_default")]
     pub containers: Vec<Container>,
     /// The scheduler that is to place the Pod.
+    #[serde(deserialize_with = "null_is_default")]
     pub scheduler_name: String,
     /// The node that it is bound to.
+    #[serde(deserialize_with = "null_is_default")]
     pub node_name: String,
     /// Labels that its node must have.
+    #[serde(deserialize_with = "null_is_default")]
     pub node_selector: BTreeMap<String, String>,
     /// Set if a runtime was asked for.
     pub runtime_class_name: Option<String>,
@@ -57,14 +75,17 @@ pub struct Spec {
 #[serde(default, rename_all = "camelCase")]
 pub struct Container {
     /// Name.
+    #[serde(deserialize_with = "null_is_default")]
     pub name: String,
     /// Resources.
+    #[serde(deserialize_with = "null_is_default")]
     pub resources: Resources,
     /// `Always` on an init container makes it a sidecar.
     pub restart_policy: Option<String>,
     /// Security context.
     pub security_context: Option<SecurityContext>,
     /// Environment, names and literal values.
+    #[serde(deserialize_with = "null_is_default")]
     pub env: Vec<EnvVar>,
 }
 
@@ -81,8 +102,10 @@ pub struct SecurityContext {
 #[serde(default)]
 pub struct EnvVar {
     /// Name.
+    #[serde(deserialize_with = "null_is_default")]
     pub name: String,
     /// Literal value.
+    #[serde(deserialize_with = "null_is_default")]
     pub value: String,
 }
 
@@ -91,8 +114,10 @@ pub struct EnvVar {
 #[serde(default)]
 pub struct Resources {
     /// Limits.
+    #[serde(deserialize_with = "null_is_default")]
     pub limits: BTreeMap<String, Amount>,
     /// Requests.
+    #[serde(deserialize_with = "null_is_default")]
     pub requests: BTreeMap<String, Amount>,
 }
 
@@ -121,6 +146,7 @@ impl Amount {
 #[serde(default)]
 pub struct Status {
     /// Phase.
+    #[serde(deserialize_with = "null_is_default")]
     pub phase: String,
 }
 
@@ -153,5 +179,18 @@ impl PodView {
     /// The node whose cards its allocation names: the bound one, else the one that the scheduler recorded.
     pub fn device_node(&self) -> Option<NodeName> {
         self.bound_node().or_else(|| self.annotation(annotation::VGPU_NODE).map(NodeName::from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nulls_are_read_as_nothing() {
+        let pod = serde_json::json!({"metadata": {"name": null, "annotations": null}, "status": null,
+            "spec": {"initContainers": null, "containers": [{"name": "c", "resources": {"limits": null}, "env": null}]}});
+        let pod = PodView::from_json(&pod).unwrap();
+        assert_eq!((pod.spec.containers[0].name.as_str(), pod.spec.containers[0].resources.limits.len()), ("c", 0));
     }
 }

@@ -161,11 +161,13 @@ impl Selection {
 
     /// Whether the card's type and mode are admitted.
     pub fn admits_type(&self, card: &Card) -> bool {
+        let modes = self.modes.is_empty() || self.modes.iter().any(|mode| mode == card.mode());
+        if self.use_types.is_empty() && self.no_use_types.is_empty() {
+            return modes;
+        }
         let kind = card.kind.to_lowercase();
         let named = |list: &[String]| list.iter().any(|entry| kind.contains(entry.as_str()));
-        (self.use_types.is_empty() || named(&self.use_types))
-            && !named(&self.no_use_types)
-            && (self.modes.is_empty() || self.modes.iter().any(|mode| mode == card.mode()))
+        modes && (self.use_types.is_empty() || named(&self.use_types)) && !named(&self.no_use_types)
     }
 
     /// Whether the card itself is admitted.

@@ -1,11 +1,11 @@
 //! One role alone against the cluster of the current kubeconfig:
-//! `cargo run -p atoll-gpu --example role webhook|scheduler|device-plugin|mock-device-plugin NAME [SOCKET_DIRECTORY]`.
+//! `cargo run -p atoll-gpu --example role webhook|scheduler|extender|device-plugin|mock-device-plugin NAME [SOCKET_DIRECTORY]`.
 //! NAME is the holder of the Lease or the node; the webhook is registered for https://127.0.0.1:8443/webhook.
 
 use std::error::Error;
 
 use atoll_gpu::plugin::{PluginOptions, run_annotation, run_mock};
-use atoll_gpu::scheduler::{LeaseOptions, SchedulerOptions};
+use atoll_gpu::scheduler::{ExtenderOptions, LeaseOptions, Mode, SchedulerOptions};
 use atoll_gpu::webhook::{CertificateSource, SelfManaged, WebhookOptions};
 
 #[tokio::main(flavor = "current_thread")]
@@ -26,9 +26,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let certificate = CertificateSource::SelfManaged(names);
             atoll_gpu::webhook::run(WebhookOptions { certificate, ..WebhookOptions::default() }, client, shutdown).await?;
         }
-        "scheduler" => {
+        "scheduler" | "extender" => {
+            let extender = Mode::Extender(ExtenderOptions::default());
             let options = SchedulerOptions {
                 lease: Some(LeaseOptions::of_identity(name)),
+                mode: if role == "extender" { extender } else { Mode::StandAlone },
                 card_policy: "binpack".parse()?,
                 ..SchedulerOptions::default()
             };

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::pod::PodView;
-use crate::request::{ContainerClaim, Memory};
+use crate::request::ContainerClaim;
 
 fn card(id: &str, devmem: u64, devcore: u32, count: u32) -> CardState {
     let text = format!("{id},{count},{devmem},{devcore},NVIDIA-Tesla T4,0,true");
@@ -166,7 +166,9 @@ proptest! {
         let request = PodRequest { containers };
         let selection = Selection::default();
         let query = Query { request: &request, selection: &selection, card_policy: CardPolicy::default(), headroom: Headroom::default(), earlier: None };
-        if let Ok(allocation) = pod(&states, &query) {
+        let planned = pod(&states, &query);
+        prop_assert_eq!(fits(&states, &query), planned.as_ref().map(drop).map_err(Clone::clone));
+        if let Ok(allocation) = planned {
             prop_assert_eq!(allocation.containers.len(), request.containers.len());
             for (at, _) in states.iter().enumerate() {
                 let id = format!("d{at}");

@@ -1,5 +1,7 @@
 //! The state behind the ledger's lock, and the steps on it.
 
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -11,7 +13,8 @@ use crate::names::{DeviceUuid, NodeName, PodUid, annotation};
 use crate::pod::PodView;
 use crate::quota::{self, Charge, QuotaLimits};
 use crate::request::{PodRequest, RequestDefaults, Role};
-use crate::selection::CardPolicy;
+use crate::score;
+use crate::selection::{CardPolicy, NodePolicy};
 
 /// Who wrote an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,37 @@ pub struct Node {
     pub cards: Vec<CardState>,
     /// Why the register annotation cannot be read.
     problem: Option<String>,
+    /// Its place in the order of nodes.
+    fullness: Fullness,
+}
+
+/// A node's score in a form that sorts: the bits of a float that is never negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Fullness(u64);
+
+impl Fullness {
+    fn of(cards: &[CardState]) -> Self {
+        Self(score::node(cards).max(0.0).to_bits())
+    }
+}
+
+/// Nodes from the fullest and from the emptiest, equals by name, so that the first that fits is the answer.
+#[derive(Debug, Default)]
+struct Order {
+    fullest: BTreeSet<(Reverse<Fullness>, NodeName)>,
+    emptiest: BTreeSet<(Fullness, NodeName)>,
+}
+
+impl Order {
+    fn insert(&mut self, name: &NodeName, fullness: Fullness) {
+        self.fullest.insert((Reverse(fullness), name.clone()));
+        self.emptiest.insert((fullness, name.clone()));
+    }
+
+    fn remove(&mut self, name: &NodeName, fullness: Fullness) {
+        self.fullest.remove(&(Reverse(fullness), name.clone()));
+        self.emptiest.remove(&(fullness, name.clone()));
+    }
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +98,7 @@ pub struct State {
     pub entries: BTreeMap<PodUid, Entry>,
     /// The entries of each node, so that no step costs the whole cluster.
     by_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
+    order: Order,
     /// Live Pods whose allocation cannot be read, by node.
     unreadable: BTreeMap<NodeName, BTreeMap<PodUid, String>>,
     namespaces: BTreeMap<String, Namespace>,
@@ -94,8 +129,51 @@ impl State {
         }
         let node = self.nodes.entry(name.clone()).or_default();
         let changed = node.cards != cards || node.problem != problem;
-        *node = Node { cards, problem };
+        (node.cards, node.problem) = (cards, problem);
+        self.reorder(name);
         changed
+    }
+
+    pub fn remove_node(&mut self, name: &NodeName) {
+        if let Some(node) = self.nodes.remove(name) {
+            self.order.remove(name, node.fullness);
+        }
+    }
+
+    /// Puts a node where its usage belongs.
+    fn reorder(&mut self, name: &NodeName) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        self.order.remove(name, node.fullness);
+        node.fullness = Fullness::of(&node.cards);
+        self.order.insert(name, node.fullness);
+    }
+
+    /// The score of a node without the Pod's own entry.
+    pub fn node_score(&self, node: &NodeName, uid: &PodUid) -> Option<f64> {
+        if self.entries.get(uid).is_some_and(|entry| entry.node == *node) {
+            return Some(score::node(&self.cards_without(uid, node)?));
+        }
+        Some(f64::from_bits(self.nodes.get(node)?.fullness.0))
+    }
+
+    /// Plans on the best of the admitted nodes: the one of an earlier decision, else the first that fits in the policy's
+    /// order. If none fits, why each does not.
+    pub fn place(
+        &self,
+        ask: &Ask,
+        policy: NodePolicy,
+        admitted: &BTreeSet<&str>,
+    ) -> Result<(NodeName, Allocation), BTreeMap<String, NodeUnfit>> {
+        let attempt = |node: &NodeName| {
+            let allocation = admitted.contains(node.0.as_str()).then(|| self.plan(ask, node).ok())??;
+            Some((node.clone(), allocation))
+        };
+        let earlier = self.entries.get(&ask.uid).and_then(|entry| attempt(&entry.node));
+        let placed = earlier.or_else(|| match policy {
+            NodePolicy::Binpack => self.order.fullest.iter().find_map(|(_, node)| attempt(node)),
+            NodePolicy::Spread => self.order.emptiest.iter().find_map(|(_, node)| attempt(node)),
+        });
+        placed.ok_or_else(|| self.unfit(ask, admitted.iter().copied()))
     }
 
     pub fn set_quota(&mut self, namespace: &str, quota: &str, limits: Option<QuotaLimits>) -> bool {
@@ -106,20 +184,64 @@ impl State {
         }
     }
 
-    /// The node's cards as they would be without the Pod's own entry.
-    pub fn cards_without(&self, uid: &PodUid, node: &NodeName) -> Option<Vec<CardState>> {
-        let mut cards = self.nodes.get(node)?.cards.clone();
-        if let Some(own) = self.entries.get(uid).filter(|entry| entry.node == *node) {
-            apply(&mut cards, &own.usage, |held, own| Usage {
-                slots: held.slots.saturating_sub(own.slots),
-                memory_mib: held.memory_mib.saturating_sub(own.memory_mib),
-                cores: held.cores.saturating_sub(own.cores),
-            });
-        }
-        Some(cards)
+    /// The node's cards as they would be without the Pod's own entry; copied only if there is one.
+    pub fn cards_without(&self, uid: &PodUid, node: &NodeName) -> Option<Cow<'_, [CardState]>> {
+        let cards = &self.nodes.get(node)?.cards;
+        let Some(own) = self.entries.get(uid).filter(|entry| entry.node == *node) else {
+            return Some(Cow::Borrowed(cards));
+        };
+        let mut cards = cards.clone();
+        apply(&mut cards, &own.usage, |held, own| Usage {
+            slots: held.slots.saturating_sub(own.slots),
+            memory_mib: held.memory_mib.saturating_sub(own.memory_mib),
+            cores: held.cores.saturating_sub(own.cores),
+        });
+        Some(Cow::Owned(cards))
+    }
+
+    /// What does not depend on the node.
+    fn budget(&self, ask: &Ask) -> Budget {
+        let (limits, used) = self.quota_without(&ask.uid, &ask.namespace);
+        let left = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
+        let headroom = Headroom { memory_mib: left(limits.memory_mib, used.memory_mib), cores: left(limits.cores, used.cores) };
+        Budget { limits, used, headroom }
     }
 
     pub fn plan(&self, ask: &Ask, node: &NodeName) -> Result<Allocation, NodeUnfit> {
+        let budget = self.budget(ask);
+        let cards = self.usable_cards(ask, node)?;
+        let allocation = fit::pod(&cards, &self.query(ask, node, &budget)).map_err(NodeUnfit::Cards)?;
+        if !budget.limits.allow(budget.used, quota::of_allocation(&allocation, &ask.request)) {
+            return Err(beyond_quota(cards.len()));
+        }
+        Ok(allocation)
+    }
+
+    /// The nodes of `names` that do not take the Pod, and why.
+    pub fn unfit<'a>(&self, ask: &Ask, names: impl Iterator<Item = &'a str>) -> BTreeMap<String, NodeUnfit> {
+        let budget = self.budget(ask);
+        let gpus = quota::of_request(&ask.request, 0).gpus;
+        let too_many = !QuotaLimits { gpus: budget.limits.gpus, ..QuotaLimits::default() }
+            .allow(Charge { gpus: budget.used.gpus, ..Charge::default() }, Charge { gpus, ..Charge::default() });
+        let check = |name: &str| -> Result<(), NodeUnfit> {
+            let node = NodeName::from(name);
+            let cards = self.usable_cards(ask, &node)?;
+            if too_many {
+                return Err(beyond_quota(cards.len()));
+            }
+            fit::fits(&cards, &self.query(ask, &node, &budget)).map_err(NodeUnfit::Cards)
+        };
+        names.filter_map(|name| Some((name.to_owned(), check(name).err()?))).collect()
+    }
+
+    fn query<'a>(&'a self, ask: &'a Ask, node: &NodeName, budget: &Budget) -> Query<'a> {
+        let earlier = self.entries.get(&ask.uid).filter(|entry| entry.node == *node).map(|entry| &entry.allocation);
+        let (request, selection, card_policy) = (&ask.request, &ask.selection, self.card_policy);
+        Query { request, selection, card_policy, headroom: budget.headroom, earlier }
+    }
+
+    /// The node's cards for this Pod, if the node takes Pods at all.
+    fn usable_cards(&self, ask: &Ask, node: &NodeName) -> Result<Cow<'_, [CardState]>, NodeUnfit> {
         let known = self.nodes.get(node).ok_or(NodeUnfit::Unregistered)?;
         if let Some(problem) = &known.problem {
             return Err(NodeUnfit::Unreadable(problem.clone()));
@@ -130,19 +252,7 @@ impl State {
         if known.cards.is_empty() {
             return Err(NodeUnfit::Unregistered);
         }
-        let cards = self.cards_without(&ask.uid, node).ok_or(NodeUnfit::Unregistered)?;
-        let (limits, used) = self.quota_without(&ask.uid, &ask.namespace);
-        let left = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
-        let headroom = Headroom { memory_mib: left(limits.memory_mib, used.memory_mib), cores: left(limits.cores, used.cores) };
-        let earlier = self.entries.get(&ask.uid).filter(|entry| entry.node == *node).map(|entry| &entry.allocation);
-        let (request, selection, card_policy) = (&ask.request, &ask.selection, self.card_policy);
-        let query = Query { request, selection, card_policy, headroom, earlier };
-        let allocation = fit::pod(&cards, &query).map_err(NodeUnfit::Cards)?;
-        if !limits.allow(used, quota::of_allocation(&allocation, &ask.request)) {
-            let reasons = [(Reason::ResourceQuotaNotFit, cards.len())].into();
-            return Err(NodeUnfit::Cards(Unfit { reasons, cards: cards.len() }));
-        }
-        Ok(allocation)
+        self.cards_without(&ask.uid, node).ok_or(NodeUnfit::Unregistered)
     }
 
     /// The namespace's limits, and what its other Pods hold.
@@ -159,8 +269,9 @@ impl State {
         let roles: Vec<Role> = ask.request.containers.iter().map(|claim| claim.role).collect();
         let usage = allocation.usage(&roles);
         let charge = quota::of_allocation(&allocation, &ask.request);
-        if let Some(node) = self.nodes.get_mut(node) {
-            apply(&mut node.cards, &usage, Usage::plus);
+        if let Some(known) = self.nodes.get_mut(node) {
+            apply(&mut known.cards, &usage, Usage::plus);
+            self.reorder(node);
         }
         self.namespaces.entry(ask.namespace.clone()).or_default().used.add(charge);
         let (namespace, name, node) = (ask.namespace.clone(), ask.name.clone(), node.clone());
@@ -200,6 +311,7 @@ impl State {
                 }
             }
         }
+        self.reorder(node);
     }
 
     pub fn settle(&mut self, uid: &PodUid, generation: Generation) {
@@ -307,6 +419,17 @@ impl State {
             })
             .collect()
     }
+}
+
+/// What a Pod's namespace allows it.
+struct Budget {
+    limits: QuotaLimits,
+    used: Charge,
+    headroom: Headroom,
+}
+
+fn beyond_quota(cards: usize) -> NodeUnfit {
+    NodeUnfit::Cards(Unfit { reasons: [(Reason::ResourceQuotaNotFit, cards)].into(), cards })
 }
 
 fn entries_of<'a>(

@@ -200,6 +200,43 @@ fn a_limit_on_slices_counts_cards() {
     assert_eq!(ledger.reserve(&ask("b", 1, 0), &node("n")).unwrap_err().to_string(), "1/1 ResourceQuotaNotFit");
 }
 
+/// HAMi's acceptance cases 12 and 14.
+#[test]
+fn policies_choose_node_and_card_together() {
+    let at = |node_policy: &str, card_policy: &str| {
+        let ledger = Ledger::new(RequestDefaults::default(), card_policy.parse().unwrap());
+        let cards = |text| Ok(crate::inventory::decode(text).unwrap());
+        ledger.set_node(&node("node1"), cards("d1,10,8000,100,T4,0,true:d2,10,8000,100,T4,0,true"), &BTreeSet::new());
+        ledger.set_node(&node("node2"), cards("d3,10,8000,100,T4,0,true:d4,10,8000,100,T4,0,true"), &BTreeSet::new());
+        ledger.observe(&bound(annotated(pod("a", 2000, 25), "node1", "d1,NVIDIA,2000,25:;"), "node1"));
+        ledger.observe(&bound(annotated(pod("b", 6000, 75), "node2", "d4,NVIDIA,6000,75:;"), "node2"));
+        let nodes = BTreeSet::from(["node1", "node2"]);
+        let placed = ledger.place(&ask("p", 1000, 20), node_policy.parse().unwrap(), &nodes).unwrap();
+        (placed.node().0.clone(), placed.allocation().containers[0][0].uuid.0.clone())
+    };
+    assert_eq!(at("binpack", "binpack"), ("node2".into(), "d4".into()));
+    assert_eq!(at("spread", "spread"), ("node1".into(), "d2".into()));
+}
+
+#[test]
+fn a_pod_that_fits_nowhere_is_told_why_node_by_node() {
+    let ledger = ledger(&[("m", "e,10,100,100,T4,0,true"), ("n", "d,10,8000,100,T4,0,true")]);
+    let refused = ledger.place(&ask("a", 9000, 0), NodePolicy::Binpack, &BTreeSet::from(["m", "n", "x"])).unwrap_err();
+    let reasons: Vec<String> = refused.iter().map(|(node, why)| format!("{node}: {why}")).collect();
+    assert_eq!(reasons, ["m: 1/1 CardInsufficientMemory", "n: 1/1 CardInsufficientMemory", "x: node unregistered"]);
+}
+
+#[test]
+fn equal_nodes_are_taken_by_name_and_an_earlier_decision_is_kept() {
+    let ledger = ledger(&[("m", "e,10,8000,100,T4,0,true"), ("n", "d,10,8000,100,T4,0,true")]);
+    let both = BTreeSet::from(["m", "n"]);
+    for policy in [NodePolicy::Binpack, NodePolicy::Spread] {
+        assert_eq!(ledger.place(&ask("a", 100, 0), policy, &both).unwrap().node().0, "m");
+    }
+    ledger.observe(&annotated(pod("a", 100, 0), "n", "d,NVIDIA,100,0:;"));
+    assert_eq!(ledger.place(&ask("a", 100, 0), NodePolicy::Spread, &both).unwrap().node().0, "n");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Reserve { pod: u8, node: bool, memory: u64, cores: u32, keep: bool },

@@ -65,6 +65,12 @@ impl Devices {
     }
 }
 
+/// The message of `FilteringFailed`.
+pub fn no_node(unfit: &BTreeMap<String, impl std::fmt::Display>) -> String {
+    let reasons: Vec<String> = unfit.iter().map(|(node, why)| format!("{node}: {why}")).collect();
+    format!("no available node, {} nodes do not meet: {}", unfit.len(), reasons.join("; "))
+}
+
 /// Withdraws beside everything else; the ledger follows when the change comes back by the watch.
 fn withdraw_soon(client: kube::Client, key: PodKey, version: String) {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -90,13 +96,9 @@ impl Plugin for Devices {
                 return Err(rejection);
             }
         };
-        let plan = |name: &String| self.ledger.plan(&ask, &NodeName::from(name.as_str())).err();
-        let unfit: BTreeMap<String, NodeUnfit> =
-            snapshot.nodes.keys().filter_map(|name| Some((name.clone(), plan(name)?))).collect();
+        let unfit = self.ledger.unfit(&ask, snapshot.nodes.keys().map(String::as_str));
         if unfit.len() == snapshot.nodes.len() {
-            let reasons: Vec<String> = unfit.iter().map(|(node, unfit)| format!("{node}: {unfit}")).collect();
-            let message = format!("no available node, {} nodes do not meet: {}", unfit.len(), reasons.join("; "));
-            self.events.tell(What::FilteringFailed, &pod.pod, message);
+            self.events.tell(What::FilteringFailed, &pod.pod, no_node(&unfit));
             self.withdraw(&pod.pod);
         }
         cycle.put(Asked { ask, unfit });
@@ -117,6 +119,10 @@ impl Plugin for Devices {
         let fullness = self.ledger.node_score(&NodeName::from(node.name()), &ask.uid)?;
         // 0 to 30 becomes whole numbers fine enough to tell any two nodes apart.
         let fullness = (fullness * 1e6) as i64;
+        if self.ledger.entry(&ask.uid).is_some_and(|(decided, _)| decided.0 == node.name()) {
+            // An earlier decision that still serves stays: a binding of it may be on its way.
+            return Some(i64::MAX / WEIGHT / 4);
+        }
         Some(match ask.selection.node_policy.unwrap_or(self.node_policy) {
             NodePolicy::Binpack => fullness,
             NodePolicy::Spread => -fullness,

@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use atoll_devices::ledger::{Ask, NodeUnfit};
+use atoll_devices::ledger::Ask;
 use atoll_devices::names::{NodeName, PodUid, annotation, phase};
-use atoll_devices::selection::NodePolicy;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::Pod;
@@ -142,17 +141,18 @@ impl Extender {
         if let Some(nodes) = args.nodes.filter(Value::is_object) {
             return self.simulate(&ask, nodes);
         }
-        let (fitting, failed_nodes) = self.candidates(&ask, args.node_names.unwrap_or_default());
-        let Some(best) = self.best(&ask, fitting) else {
-            let reasons: Vec<String> = failed_nodes.iter().map(|(node, why)| format!("{node}: {why}")).collect();
-            let message = format!("no available node, {} nodes do not meet: {}", failed_nodes.len(), reasons.join("; "));
-            devices.events.tell(What::FilteringFailed, &args.pod, message);
-            return FilterResult { node_names: Some(Vec::new()), failed_nodes, ..FilterResult::default() };
-        };
-        let reservation = match devices.ledger.reserve(&ask, &best) {
+        let names = args.node_names.unwrap_or_default();
+        let policy = ask.selection.node_policy.unwrap_or(devices.node_policy);
+        let reservation = match devices.ledger.place(&ask, policy, &names.iter().map(String::as_str).collect()) {
             Ok(reservation) => reservation,
-            Err(unfit) => return failed(unfit.to_string()),
+            Err(unfit) => {
+                let failed_nodes: BTreeMap<String, String> =
+                    unfit.into_iter().map(|(node, why)| (node, why.to_string())).collect();
+                devices.events.tell(What::FilteringFailed, &args.pod, super::devices::no_node(&failed_nodes));
+                return FilterResult { node_names: Some(Vec::new()), failed_nodes, ..FilterResult::default() };
+            }
         };
+        let best = reservation.node().clone();
         // An error drops the reservation, which gives back what it took.
         if let Err(error) = decision::write(&devices.client, &args.pod, &best, reservation.allocation()).await {
             return failed(error.to_string());
@@ -160,7 +160,7 @@ impl Extender {
         let message = format!("node {best} chosen, devices {}", reservation.allocation().encode());
         reservation.confirm();
         devices.events.tell(What::FilteringSucceed, &args.pod, message);
-        FilterResult { node_names: Some(vec![best.0]), failed_nodes, ..FilterResult::default() }
+        FilterResult { node_names: Some(vec![best.0]), ..FilterResult::default() }
     }
 
     /// What the cluster autoscaler asks with node objects of its own: nothing is changed by the answer.
@@ -179,30 +179,6 @@ impl Extender {
             });
         }
         FilterResult { nodes: Some(nodes), failed_nodes, ..FilterResult::default() }
-    }
-
-    fn candidates(&self, ask: &Ask, names: Vec<String>) -> (Vec<NodeName>, BTreeMap<String, String>) {
-        let mut failed = BTreeMap::new();
-        let mut fitting = Vec::new();
-        for name in names {
-            match self.devices.ledger.plan(ask, &NodeName::from(name.as_str())) {
-                Ok(_) => fitting.push(NodeName(name)),
-                Err(NodeUnfit::Cards(unfit)) => drop(failed.insert(name, unfit.to_string())),
-                Err(other) => drop(failed.insert(name, other.to_string())),
-            }
-        }
-        (fitting, failed)
-    }
-
-    /// By the node policy, and of equals the first by name.
-    fn best(&self, ask: &Ask, mut nodes: Vec<NodeName>) -> Option<NodeName> {
-        nodes.sort();
-        let policy = ask.selection.node_policy.unwrap_or(self.devices.node_policy);
-        let value = |node: &NodeName| {
-            let fullness = self.devices.ledger.node_score(node, &ask.uid).unwrap_or(0.0);
-            if policy == NodePolicy::Binpack { -fullness } else { fullness }
-        };
-        nodes.into_iter().min_by(|a, b| value(a).total_cmp(&value(b)))
     }
 
     async fn bind(&self, args: &BindArgs) -> Result<()> {
