@@ -16,6 +16,7 @@ pub mod openapi;
 pub mod patch;
 pub mod prepare;
 pub mod print;
+pub mod protobuf;
 pub mod quantity;
 pub mod registry;
 pub mod schema;

@@ -18,5 +18,7 @@ pub const FIELD_PATH_ELEMENTS_MAX: usize = 128;
 pub const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
 /// Bytes that all `copy` operations of one JSON patch may add together, as upstream's default.
 pub const JSON_PATCH_COPY_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// Messages of a protobuf body within each other.
+pub const PROTOBUF_DEPTH_MAX: usize = 100;
 /// Events of a YAML body that aliases may expand to before it is refused.
 pub const YAML_EVENTS_MAX: usize = 1_000_000;
