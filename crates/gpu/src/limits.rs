@@ -57,3 +57,9 @@ pub const RECORD_PAUSE: Duration = Duration::from_millis(100);
 /// Devices that one mock resource is registered with. A device takes about 35 bytes on the wire and gRPC's default limit
 /// of 4 MiB holds about 119,000; a kubelet with that default needs a memory factor.
 pub const MOCK_DEVICES_MAX: u64 = 4_000_000;
+/// How often a kubelet is asked whose devices it allocated, as long as that is open.
+pub const SETTLE_PERIOD: Duration = Duration::from_secs(1);
+/// How long that may stay open: a Pod that failed at admission never shows up.
+pub const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Allocations that are open at once; a node has fewer Pods.
+pub const SETTLE_OPEN_MAX: usize = 256;

@@ -5,6 +5,7 @@ mod annotation;
 mod inventory;
 mod mock;
 mod record;
+mod settle;
 mod socket;
 
 use std::path::PathBuf;
@@ -20,6 +21,9 @@ pub struct PluginOptions {
     pub node_name: String,
     /// Directory with `kubelet.sock`.
     pub socket_directory: PathBuf,
+    /// Socket of the PodResources interface, by which a kubelet that names no Pod on Allocate is asked afterwards; not
+    /// there is no error.
+    pub pod_resources_socket: PathBuf,
     /// MiB that one unit of `nvidia.com/gpumem` stands for; more than 1 where a kubelet's gRPC limit of 4 MiB is too small
     /// for a device per MiB.
     pub memory_factor: u64,
@@ -33,6 +37,7 @@ impl PluginOptions {
         Self {
             node_name: node_name.into(),
             socket_directory: PathBuf::from(atoll_node_protocol::device_plugin::DIRECTORY),
+            pod_resources_socket: PathBuf::from(atoll_node_protocol::pod_resources::SOCKET),
             memory_factor: 1,
             hook: None,
         }

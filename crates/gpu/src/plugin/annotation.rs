@@ -23,6 +23,7 @@ use super::PluginOptions;
 use super::allocate::{self, Hook, region_directory};
 use super::inventory::{self, Cards};
 use super::record::{self, Grant, Here};
+use super::settle::{self, Open};
 use super::socket::{Allocator, DeviceSet, Resource, offer};
 use crate::error::{Error, Result, call};
 use crate::limits;
@@ -46,12 +47,15 @@ pub async fn run(options: PluginOptions, client: kube::Client, shutdown: impl Fu
         defaults: RequestDefaults { memory_factor: options.memory_factor, ..RequestDefaults::default() },
         hook: options.hook,
         shape: Mutex::new(()),
+        open: Open::default(),
     };
+    let settling = settle::run(client.clone(), options.pod_resources_socket, allocator.open.clone());
     let resource = Resource { name: resource::GPU, devices: receiver, allocator: Arc::new(allocator) };
     let offering = tokio::spawn(offer(resource, options.socket_directory, stopped));
     tokio::select! {
         () = inventory::follow(client, options.node_name, cards) => {}
         () = spelling => {}
+        () = settling => {}
         () = shutdown => {}
     }
     let _ = stop.send(true);
@@ -72,6 +76,8 @@ struct Recorded {
     hook: Option<Hook>,
     /// Held while a kubelet's request is matched and marked as served, so that no record serves two.
     shape: Mutex<()>,
+    /// What was matched by shape and is to be checked against what the kubelet did with it.
+    open: Open,
 }
 
 #[async_trait::async_trait]
@@ -164,6 +170,7 @@ impl Recorded {
         let cards = self.cards.borrow().clone();
         let grant = record::of_shape(&pods, ids, self.here(&cards)).map_err(Status::failed_precondition)?;
         self.mark_served(&grant).await.map_err(unavailable)?;
+        self.open.add(&grant, ids);
         Ok(grant)
     }
 

@@ -3,9 +3,15 @@
 use std::collections::HashMap;
 
 use atoll_node_protocol::device_plugin::{ContainerAllocateRequest, ContainerAllocateResponse};
+use atoll_node_protocol::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
+use atoll_node_protocol::pod_resources::{
+    AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices, ContainerResources, GetPodResourcesRequest,
+    GetPodResourcesResponse, ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
+};
 use http_body_util::BodyExt;
 use parking_lot::Mutex as SyncMutex;
 use serde_json::Value;
+use tonic::Response;
 
 use super::*;
 
@@ -43,6 +49,9 @@ impl Pods {
         let Some(pod) = pods.get_mut(name) else {
             return (404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": name}));
         };
+        if method == http::Method::DELETE {
+            return (200, pods.remove(name).unwrap_or_default());
+        }
         if method == http::Method::PATCH {
             let patch: Value = serde_json::from_slice(body).unwrap();
             let version = &patch["metadata"]["resourceVersion"];
@@ -81,6 +90,7 @@ fn plugin(pods: &Pods) -> Recorded {
         defaults: RequestDefaults::default(),
         hook: None,
         shape: Mutex::new(()),
+        open: Open::default(),
     }
 }
 
@@ -140,4 +150,74 @@ async fn a_kubelet_without_identities_gets_each_record_once() {
     assert_eq!(pods.annotation("q", annotation::BIND_PHASE), "success");
     assert_eq!(card(&allocate(&plugin, None, &["GPU-b-1"]).await.unwrap()), "GPU-a", "the one that still waits");
     assert!(allocate(&plugin, None, &["GPU-a-1"]).await.unwrap_err().message().contains("waits for 1 devices"));
+}
+
+/// A kubelet that says which Pod's first container has which devices.
+#[derive(Clone, Default)]
+struct Kubelet(Arc<SyncMutex<Vec<(String, String)>>>);
+
+#[tonic::async_trait]
+impl PodResourcesLister for Kubelet {
+    async fn list(&self, _: Request<ListPodResourcesRequest>) -> Result<Response<ListPodResourcesResponse>, Status> {
+        let pod = |(pod, id): &(String, String)| {
+            let devices =
+                ContainerDevices { resource_name: "nvidia.com/gpu".into(), device_ids: vec![id.clone()], topology: None };
+            let container = ContainerResources { name: "c0".into(), devices: vec![devices], ..ContainerResources::default() };
+            PodResources { name: pod.clone(), namespace: "d".into(), containers: vec![container] }
+        };
+        Ok(Response::new(ListPodResourcesResponse { pod_resources: self.0.lock().iter().map(pod).collect() }))
+    }
+
+    async fn get_allocatable_resources(
+        &self,
+        _: Request<AllocatableResourcesRequest>,
+    ) -> Result<Response<AllocatableResourcesResponse>, Status> {
+        Err(Status::unimplemented("not asked"))
+    }
+
+    async fn get(&self, _: Request<GetPodResourcesRequest>) -> Result<Response<GetPodResourcesResponse>, Status> {
+        Err(Status::unimplemented("not asked"))
+    }
+}
+
+/// A kubelet's PodResources socket in `directory`.
+fn serve_kubelet(directory: &std::path::Path) -> (Kubelet, std::path::PathBuf) {
+    let (kubelet, socket) = (Kubelet::default(), directory.join("kubelet.sock"));
+    let incoming = tokio_stream::wrappers::UnixListenerStream::new(tokio::net::UnixListener::bind(&socket).unwrap());
+    let service = PodResourcesListerServer::new(kubelet.clone());
+    tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+    (kubelet, socket)
+}
+
+#[tokio::test]
+async fn equal_records_that_a_kubelet_swapped_are_exchanged() {
+    let (pods, directory) = (Pods::default(), tempfile::tempdir().unwrap());
+    pods.add("p", &[1], "GPU-a,NVIDIA,500,3:;");
+    pods.add("q", &[1], "GPU-b,NVIDIA,500,3:;");
+    let (plugin, (kubelet, socket)) = (plugin(&pods), serve_kubelet(directory.path()));
+    assert_eq!(card(&allocate(&plugin, None, &["GPU-a-0"]).await.unwrap()), "GPU-a");
+    kubelet.0.lock().push(("q".into(), "GPU-a-0".into()));
+    settle::once(&plugin.client, &socket, &plugin.open).await.unwrap();
+    assert_eq!(pods.annotation("q", annotation::ALLOCATED), "GPU-a,NVIDIA,500,3:;");
+    assert_eq!(pods.annotation("q", annotation::BIND_PHASE), "success");
+    assert_eq!(pods.annotation("p", annotation::ALLOCATED), "GPU-b,NVIDIA,500,3:;");
+    assert_eq!(card(&allocate(&plugin, None, &["GPU-b-0"]).await.unwrap()), "GPU-b");
+    kubelet.0.lock().push(("p".into(), "GPU-b-0".into()));
+    settle::once(&plugin.client, &socket, &plugin.open).await.unwrap();
+    assert_eq!(pods.annotation("p", annotation::ALLOCATED), "GPU-b,NVIDIA,500,3:;");
+    assert_eq!(pods.annotation("p", annotation::BIND_PHASE), "success");
+}
+
+#[tokio::test]
+async fn a_pod_that_was_given_other_limits_than_its_own_is_ended() {
+    let (pods, directory) = (Pods::default(), tempfile::tempdir().unwrap());
+    pods.add("p", &[1], "GPU-a,NVIDIA,500,3:;");
+    pods.add("q", &[1], "GPU-b,NVIDIA,900,3:;");
+    let (plugin, (kubelet, socket)) = (plugin(&pods), serve_kubelet(directory.path()));
+    allocate(&plugin, None, &["GPU-a-0"]).await.unwrap();
+    kubelet.0.lock().push(("q".into(), "GPU-a-0".into()));
+    settle::once(&plugin.client, &socket, &plugin.open).await.unwrap();
+    assert!(!pods.0.lock().contains_key("q"));
+    assert_eq!(pods.annotation("p", annotation::ALLOCATED), "GPU-a,NVIDIA,500,3:;");
+    assert_eq!(card(&allocate(&plugin, None, &["GPU-a-1"]).await.unwrap()), "GPU-a", "p still gets what was meant for it");
 }
