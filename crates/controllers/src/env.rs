@@ -3,20 +3,12 @@
 use crate::events::Events;
 use crate::informer::{Cached, Informer, Informers};
 use atoll_pki::CertificateAuthority;
-use k8s_openapi::api::core::v1::Pod;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Gives a client that acts as the given user, e.g. `system:serviceaccount:kube-system:job-controller`, with the groups
 /// that the API server gives such a user.
 pub type ClientFor = Arc<dyn Fn(&str) -> kube::Client + Send + Sync>;
-
-/// Quantities that a Pod uses besides what upstream's quota counts, by the name that stands in a quota's `hard`.
-pub trait QuotaUsage: Send + Sync {
-    /// What this Pod adds. Amounts are whole units.
-    fn usage(&self, pod: &Pod) -> BTreeMap<String, i64>;
-}
 
 /// Makes legacy service-account tokens (Secrets of type `kubernetes.io/service-account-token`).
 pub trait LegacyTokens: Send + Sync {
@@ -35,8 +27,6 @@ pub struct ControllersOptions {
     pub signing_ca: Option<Arc<CertificateAuthority>>,
     /// Signs legacy tokens.
     pub legacy_tokens: Option<Arc<dyn LegacyTokens>>,
-    /// Counts further quantities for quotas.
-    pub quota_usage: Option<Arc<dyn QuotaUsage>>,
     /// Root under which the directory provisioner makes volumes, and whether it may make the directories itself.
     pub volume_root: Option<PathBuf>,
 }

@@ -175,12 +175,12 @@ impl<K: Cached> Informer<K> {
         handlers.iter().for_each(|handler| handler(old, new));
     }
 
-    async fn run(self: Arc<Self>, client: kube::Client, fields: &'static str) {
+    async fn run(self: Arc<Self>, api: Api<K>, fields: &'static str) {
         let mut config = watcher::Config::default();
         if !fields.is_empty() {
             config = config.fields(fields);
         }
-        let mut events = Box::pin(watcher(Api::<K>::all(client), config).default_backoff());
+        let mut events = Box::pin(watcher(api, config).default_backoff());
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.apply(event),
@@ -246,12 +246,13 @@ impl<K: Cached> Observer for Informer<K> {
     }
 }
 
-type Shared = HashMap<(TypeId, &'static str), Arc<dyn Any + Send + Sync>>;
+/// Kind, namespace (empty for all) and field selector of a cache.
+type Scope = (TypeId, &'static str, &'static str);
 
 /// All caches of the process.
 pub struct Informers {
     client: kube::Client,
-    shared: Mutex<Shared>,
+    shared: Mutex<HashMap<Scope, Arc<dyn Any + Send + Sync>>>,
     tasks: Mutex<tokio::task::JoinSet<()>>,
 }
 
@@ -263,20 +264,47 @@ impl Informers {
 
     /// The cache of a kind, started now if it is the first time.
     pub fn get<K: Cached>(&self) -> Arc<Informer<K>> {
-        self.get_selected("")
+        self.scoped("", "", Api::all)
     }
 
     /// The cache of the objects of a kind that a field selector matches.
     pub fn get_selected<K: Cached>(&self, fields: &'static str) -> Arc<Informer<K>> {
+        self.scoped("", fields, Api::all)
+    }
+
+    /// The cache of the objects of a kind in one namespace.
+    pub fn get_in<K: Cached + Resource<Scope = kube::core::NamespaceResourceScope>>(
+        &self,
+        namespace: &'static str,
+    ) -> Arc<Informer<K>> {
+        self.get_selected_in(namespace, "")
+    }
+
+    /// The cache of the objects of a kind in one namespace that a field selector matches.
+    pub fn get_selected_in<K: Cached + Resource<Scope = kube::core::NamespaceResourceScope>>(
+        &self,
+        namespace: &'static str,
+        fields: &'static str,
+    ) -> Arc<Informer<K>> {
+        self.scoped(namespace, fields, |client| Api::namespaced(client, namespace))
+    }
+
+    fn scoped<K: Cached>(
+        &self,
+        namespace: &'static str,
+        fields: &'static str,
+        api: impl FnOnce(kube::Client) -> Api<K>,
+    ) -> Arc<Informer<K>> {
+        let scope = (TypeId::of::<K>(), namespace, fields);
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = shared.get(&(TypeId::of::<K>(), fields)).cloned();
+        let known = shared.get(&scope).cloned();
         if let Some(informer) = known.and_then(|any| any.downcast::<Informer<K>>().ok()) {
             return informer;
         }
         let informer = Arc::new(Informer::<K>::new());
-        shared.insert((TypeId::of::<K>(), fields), informer.clone());
+        shared.insert(scope, informer.clone());
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.spawn(informer.clone().run(self.client.clone(), fields));
+        tasks.spawn(informer.clone().run(api(self.client.clone()), fields));
         informer
     }
 }

@@ -10,7 +10,7 @@
 //! - A kind is watched once, and only if a controller that runs needs it.
 //!
 //! It deliberately does not know: the API server (it is a client like any other), leader election (one process per control
-//! plane runs it), devices (quotas of fractions come in through [`QuotaUsage`]).
+//! plane runs it), devices (what a Pod uses of a quota is `atoll_apiserver::quota`'s word, so that admission and status agree).
 
 pub mod action;
 pub mod controller;
@@ -23,16 +23,26 @@ pub mod limits;
 pub mod queue;
 pub mod table;
 
+mod batch;
+mod bootstrap;
 mod cached;
+mod certificates;
 mod discovery;
+mod disruption;
 mod events;
 mod gc;
 mod namespace;
+mod network;
+mod node;
+mod quantity;
+mod quota;
+mod rbac;
 mod selector;
 mod service_account;
+mod volume;
 mod workload;
 
-pub use env::{ClientFor, ControllersOptions, Env, LegacyTokens, QuotaUsage};
+pub use env::{ClientFor, ControllersOptions, Env, LegacyTokens};
 pub use error::{Error, Result};
 pub use table::{CONTROLLERS, MISSING};
 

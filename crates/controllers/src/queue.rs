@@ -14,6 +14,8 @@ struct State {
     dirty: HashSet<Key>,
     in_work: HashSet<Key>,
     later: BTreeSet<(Instant, Key)>,
+    /// When each key in `later` is due: one time per key, the earliest asked for.
+    due: HashMap<Key, Instant>,
     failures: HashMap<Key, u32>,
 }
 
@@ -31,6 +33,17 @@ impl State {
         }
     }
 
+    fn add_at(&mut self, at: Instant, key: Key) {
+        if let Some(known) = self.due.get(&key) {
+            if *known <= at {
+                return;
+            }
+            self.later.remove(&(*known, key.clone()));
+        }
+        self.due.insert(key.clone(), at);
+        self.later.insert((at, key));
+    }
+
     /// The next key, or when to look again.
     fn next(&mut self, now: Instant) -> Result<Key, Option<Instant>> {
         while let Some((at, _)) = self.later.first() {
@@ -38,6 +51,7 @@ impl State {
                 break;
             }
             if let Some((_, key)) = self.later.pop_first() {
+                self.due.remove(&key);
                 self.add(key);
             }
         }
@@ -68,7 +82,7 @@ impl WorkQueue {
 
     /// Asks for a look after a time.
     pub fn add_after(&self, key: Key, wait: Duration) {
-        self.state().later.insert((Instant::now() + wait, key));
+        self.state().add_at(Instant::now() + wait, key);
         self.changed.notify_one();
     }
 
@@ -105,7 +119,7 @@ impl WorkQueue {
         *failures += 1;
         let count = *failures;
         let wait = limits::RETRY_MIN.saturating_mul(1 << (count - 1).min(16)).min(limits::RETRY_MAX);
-        state.later.insert((Instant::now() + wait, key.clone()));
+        state.add_at(Instant::now() + wait, key.clone());
         state.done(key);
         drop(state);
         self.changed.notify_one();
@@ -137,8 +151,11 @@ mod tests {
     fn later_keys_come_when_due() {
         let (mut state, now) = (State::default(), Instant::now());
         let due = now + Duration::from_secs(1);
-        state.later.insert((due, Key::new("", "a")));
+        state.add_at(due + Duration::from_secs(5), Key::new("", "a"));
+        state.add_at(due, Key::new("", "a"));
+        state.add_at(due + Duration::from_secs(9), Key::new("", "a"));
         assert_eq!(state.next(now), Err(Some(due)));
         assert_eq!(state.next(due), Ok(Key::new("", "a")));
+        assert!(state.later.is_empty() && state.due.is_empty());
     }
 }

@@ -59,7 +59,7 @@ impl CertificateInfo {
     }
 }
 
-fn ip_text(bytes: &[u8]) -> Option<String> {
+pub(crate) fn ip_text(bytes: &[u8]) -> Option<String> {
     if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
         return Some(std::net::Ipv4Addr::from(v4).to_string());
     }

@@ -10,11 +10,13 @@ mod authority;
 mod identity;
 mod kubeconfig;
 pub mod limits;
+mod request;
 mod service_account;
 
 pub use authority::{CertificateAuthority, KeyPair, LeafSpec, Usages, certificate_request};
 pub use identity::{CertificateInfo, certificates_of_pem, is_signed_by, needs_renewal, spki_sha256, verify_client_chain};
 pub use kubeconfig::{ClusterEntry, Kubeconfig, UserCredentials};
+pub use request::RequestInfo;
 pub use service_account::ServiceAccountKey;
 
 /// What can go wrong with keys and certificates.

@@ -7,4 +7,7 @@ pub mod history;
 pub mod pods;
 pub mod replicas;
 mod rollout;
+pub mod stateful_set;
 pub mod template;
+
+pub(crate) use rollout::scaled;

@@ -1,0 +1,5 @@
+//! Volumes and claims.
+
+pub mod binder;
+pub mod directory;
+pub mod protection;
