@@ -20,6 +20,12 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     ControlPlane(commands::control_plane::Args),
+    Controllers(commands::controllers::Args),
+    Scheduler(commands::scheduler::Args),
+    Operator(commands::operator::Args),
+    TunnelAgent(commands::tunnel_agent::Args),
+    Gpu(commands::gpu::Args),
+    Example(commands::example::Args),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +38,12 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let outcome = match Cli::parse().command {
         Command::ControlPlane(args) => args.run(),
+        Command::Controllers(args) => args.run(),
+        Command::Scheduler(args) => args.run(),
+        Command::Operator(args) => args.run(),
+        Command::TunnelAgent(args) => args.run(),
+        Command::Gpu(args) => args.run(),
+        Command::Example(args) => args.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -31,7 +31,7 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn run(self) -> Result<(), Box<dyn std::error::Error>> {
+    pub fn run(self) -> Result<(), super::role::Error> {
         let mut options = ControlPlaneOptions::new(self.dir, self.listen);
         options.without = self.without;
         options.service_cidr = self.service_cidr;

@@ -1,3 +1,11 @@
 //! One file per command.
 
 pub mod control_plane;
+pub mod controllers;
+pub mod example;
+pub mod gpu;
+mod health;
+pub mod operator;
+pub mod role;
+pub mod scheduler;
+pub mod tunnel_agent;
