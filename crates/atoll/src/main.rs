@@ -23,12 +23,18 @@ enum Command {
     Controllers(commands::controllers::Args),
     Scheduler(commands::scheduler::Args),
     Operator(commands::operator::Args),
+    Node(commands::node::Args),
     TunnelAgent(commands::tunnel_agent::Args),
     Gpu(commands::gpu::Args),
     Example(commands::example::Args),
 }
 
 fn main() -> ExitCode {
+    // Roles that enter namespaces must do so before any thread exists.
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(code) = atoll_node::hidden_main(&words) {
+        return u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from);
+    }
     // One TLS provider for the whole process; nothing else may have chosen before.
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         eprintln!("atoll: a TLS provider was installed before main");
@@ -41,6 +47,7 @@ fn main() -> ExitCode {
         Command::Controllers(args) => args.run(),
         Command::Scheduler(args) => args.run(),
         Command::Operator(args) => args.run(),
+        Command::Node(args) => args.run(),
         Command::TunnelAgent(args) => args.run(),
         Command::Gpu(args) => args.run(),
         Command::Example(args) => args.run(),

@@ -5,6 +5,7 @@ pub mod controllers;
 pub mod example;
 pub mod gpu;
 mod health;
+pub mod node;
 pub mod operator;
 pub mod role;
 pub mod scheduler;
