@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::diff::Diff;
 use super::set::FieldSet;
 use crate::limits;
+use crate::schema::Schema;
 
 /// The manager that the oldest updates are rolled into.
 const ANCIENT_CHANGES: &str = "ancient-changes";
@@ -93,26 +95,34 @@ impl Managers {
 
     /// Writes `metadata.managedFields`, sorted by operation, time, manager, version and subresource. `None` if nobody owns anything.
     pub fn to_json(&self) -> Option<Value> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let mut entries: Vec<(&ManagerId, &Owned)> = self.0.iter().collect();
-        entries.sort_by(|(p, a), (q, b)| {
-            (p.operation, seconds(a), &p.manager, &a.api_version, &p.subresource).cmp(&(
-                q.operation,
-                seconds(b),
-                &q.manager,
-                &b.api_version,
-                &q.subresource,
-            ))
+        self.to_json_with(Vec::new())
+    }
+
+    /// Writes these managers and entries that were set aside.
+    pub(super) fn to_json_with(&self, set_aside: Vec<Value>) -> Option<Value> {
+        let mut entries = set_aside;
+        entries.extend(self.0.iter().map(|(id, owned)| write_entry(id, owned)));
+        entries.sort_by_cached_key(|entry| {
+            let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            (
+                text("operation"),
+                seconds(entry.get("time").and_then(Value::as_str)),
+                text("manager"),
+                text("apiVersion"),
+                text("subresource"),
+            )
         });
-        Some(Value::Array(entries.into_iter().map(|(id, owned)| write_entry(id, owned)).collect()))
+        if entries.is_empty() { None } else { Some(Value::Array(entries)) }
     }
 
     /// Rolls the oldest `Update` entries of each version into one, so that no more than the limit remain.
     pub(super) fn cap_updates(&mut self) {
-        let mut updates: Vec<(i64, ManagerId)> =
-            self.0.iter().filter(|(id, _)| id.operation == Operation::Update).map(|(id, o)| (seconds(o), id.clone())).collect();
+        let mut updates: Vec<(i64, ManagerId)> = self
+            .0
+            .iter()
+            .filter(|(id, _)| id.operation == Operation::Update)
+            .map(|(id, o)| (seconds(o.time.as_deref()), id.clone()))
+            .collect();
         let mut count = updates.len();
         if count <= limits::UPDATE_ENTRIES_MAX {
             return;
@@ -145,8 +155,50 @@ impl Managers {
     }
 }
 
-fn seconds(owned: &Owned) -> i64 {
-    owned.time.as_deref().and_then(|t| t.parse::<jiff::Timestamp>().ok()).map_or(0, |t| t.as_second())
+fn seconds(time: Option<&str>) -> i64 {
+    time.and_then(|t| t.parse::<jiff::Timestamp>().ok()).map_or(0, |t| t.as_second())
+}
+
+/// Splits stored entries into those that a change may touch and those that it leaves as they are, which need not be read: entries
+/// of the request's version that are not the writer's own and share no field with the change.
+pub(super) fn set_aside(
+    entries: Vec<Value>,
+    writer: &ManagerId,
+    api_version: &str,
+    change: &Diff,
+    schema: Schema<'_>,
+) -> (Vec<Value>, Vec<Value>) {
+    // The schema of a custom kind may have changed since an entry was written, and rolling up needs to see all of them.
+    if matches!(schema, Schema::Custom(_)) || entries.len() >= limits::UPDATE_ENTRIES_MAX {
+        return (entries, Vec::new());
+    }
+    entries.into_iter().partition(|entry| {
+        let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+        let is_writers = text("manager") == writer.manager
+            && text("operation") == writer.operation.as_str()
+            && text("subresource") == writer.subresource;
+        let is_plain = text("apiVersion") == api_version
+            && text("fieldsType") == "FieldsV1"
+            && matches!(text("operation"), "Apply" | "Update");
+        let fields = entry.get("fieldsV1").and_then(Value::as_object).filter(|f| !f.is_empty());
+        let is_shared = |fields: &Map<String, Value>| {
+            [&change.added, &change.modified, &change.removed].into_iter().any(|set| shares_member(fields, set))
+        };
+        is_writers || !is_plain || fields.is_none_or(is_shared)
+    })
+}
+
+/// Whether a `FieldsV1` value and a set have a member in common.
+fn shares_member(fields: &Map<String, Value>, set: &FieldSet) -> bool {
+    set.children.iter().any(|(element, child)| match fields.get(&element.encode()) {
+        Some(Value::Object(below)) => {
+            let is_member = below.is_empty() || below.contains_key(".");
+            (child.is_member && is_member) || shares_member(below, child)
+        }
+        // Not written by us: to be read properly.
+        Some(_) => true,
+        None => false,
+    })
 }
 
 fn read_entry(entry: &Value) -> Result<(ManagerId, Owned), String> {

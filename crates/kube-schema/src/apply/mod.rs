@@ -157,6 +157,34 @@ pub fn update(ctx: &UpdateContext<'_>, live: Option<&Value>, mut new: Value) -> 
     new
 }
 
+/// Whose entries an ordinary write starts from.
+enum Source {
+    Stored(Vec<Value>),
+    /// The request brings entries of its own, or forgets all.
+    Requested(Managers),
+}
+
+impl Source {
+    fn of(ctx: &UpdateContext<'_>, stored: Option<&Value>, requested: Option<Value>) -> Source {
+        let stored_list = |list: Option<&Value>| Source::Stored(list.and_then(Value::as_array).cloned().unwrap_or_default());
+        let is_custom = matches!(ctx.schema, Schema::Custom(_));
+        match requested {
+            // What most requests bring along, and saves a copy.
+            Some(Value::Array(list)) if Some(&list) == stored.and_then(Value::as_array) => Source::Stored(list),
+            // Subresources keep what is stored, whatever the request says.
+            Some(_) if !ctx.subresource.is_empty() => stored_list(stored),
+            // The metadata of custom objects is read in a way that does not see an empty list.
+            Some(Value::Array(list)) if list.is_empty() && is_custom => stored_list(stored),
+            Some(list) if managed::is_reset(&list) => Source::Requested(Managers::default()),
+            Some(list) => match Managers::from_json(Some(&list)) {
+                Ok(managers) if !managers.0.is_empty() => Source::Requested(managers),
+                _ => stored_list(stored),
+            },
+            None => stored_list(stored),
+        }
+    }
+}
+
 fn updated_entries(
     ctx: &UpdateContext<'_>,
     live: Option<&Value>,
@@ -174,29 +202,29 @@ fn updated_entries(
         }
     };
     let change = updater.change(old, new)?;
-    let from_request = match &requested {
-        // Subresources keep what is stored, whatever the request says.
-        Some(_) if !ctx.subresource.is_empty() => None,
-        // The metadata of custom objects is read in a way that does not see an empty list.
-        Some(Value::Array(entries)) if entries.is_empty() && matches!(ctx.schema, Schema::Custom(_)) => None,
-        Some(entries) if managed::is_reset(entries) => Some(Managers::default()),
-        Some(entries) if Some(entries) == stored => None,
-        Some(entries) => Managers::from_json(Some(entries)).ok().filter(|m| !m.0.is_empty()),
-        None => None,
-    };
-    let mut managers = match from_request {
-        Some(managers) => managers,
-        None if live.is_some() && change.is_empty() => return Ok(stored.cloned()),
-        None => Managers::from_json(stored).unwrap_or_default(),
+    let id = ctx.id(ctx.manager, Operation::Update);
+    let (mut managers, untouched) = match Source::of(ctx, stored, requested) {
+        Source::Requested(managers) => (managers, Vec::new()),
+        Source::Stored(list) if live.is_some() && change.is_empty() => {
+            return Ok(Some(list).filter(|l| !l.is_empty()).map(Value::Array));
+        }
+        Source::Stored(list) => {
+            let (touched, untouched) = managed::set_aside(list, &id, ctx.api_version, &change, ctx.schema);
+            match Managers::from_json(Some(&Value::Array(touched))) {
+                Ok(managers) => (managers, untouched),
+                // What cannot be read is forgotten, all of it.
+                Err(_) => (Managers::default(), Vec::new()),
+            }
+        }
     };
     // An object whose owners were forgotten stays without until its first apply.
-    if managers.0.is_empty() && live.is_some() {
+    if managers.0.is_empty() && untouched.is_empty() && live.is_some() {
         return Ok(None);
     }
     let set = updater.update(change, old, new, &mut managers)?;
     ctx.record(set, ctx.manager, &mut managers);
     managers.cap_updates();
-    Ok(managers.to_json())
+    Ok(managers.to_json_with(untouched))
 }
 
 /// Applies a configuration. `live` is the stored object, `None` if the apply creates it. Returns the merged object with its owners,
