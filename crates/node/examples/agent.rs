@@ -28,6 +28,7 @@ fn main() {
         ["serve", port] => serve(port),
         ["hog", mib] => hog(mib.parse().unwrap_or(64)),
         ["echo"] => echo(),
+        ["worker", name, root, first, record] => worker(name, root, first.parse().unwrap_or(300_000), record),
         _ => print("see the example's first lines") + 2,
     };
     std::process::exit(code);
@@ -77,6 +78,16 @@ fn serve(port: &str) -> i32 {
         let _ = stream.write_all((head + &body).as_bytes());
     }
     0
+}
+
+/// Makes a worker.
+fn worker(name: &str, root: &str, first: u32, record: &str) -> i32 {
+    let program = std::env::current_exe().expect("this program has a path");
+    let spec = atoll_node::worker::WorkerSpec::new(name, PathBuf::from(root), first, program);
+    match atoll_node::worker::spawn(&spec, &PathBuf::from(record)) {
+        Ok(worker) => print(&worker.init.pid.to_string()),
+        Err(e) => print(&e.to_string()) + 1,
+    }
 }
 
 /// Takes memory and touches it.

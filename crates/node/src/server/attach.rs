@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::{SinkExt, StreamExt};
+use futures::StreamExt;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -43,7 +43,7 @@ async fn serve(socket: Socket, shim: UnixStream, (stdout, stderr): (bool, bool))
             }
         }
         websocket::send(&mut sink, 3, &websocket::status(&Ok(0))).await;
-        let _ = sink.close().await;
+        websocket::close(&mut sink).await;
     };
     let pump_in = async {
         while let Some((which, bytes)) = websocket::receive(&mut stream).await {

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
-use futures::{SinkExt, StreamExt};
+use futures::StreamExt;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use tokio::io::unix::AsyncFd;
@@ -93,7 +93,7 @@ async fn serve(socket: Socket, mut session: ExecSession, (stdout, stderr): (bool
     };
     if connected {
         websocket::send(&mut sink, 3, &websocket::status(&result)).await;
-        let _ = sink.close().await;
+        websocket::close(&mut sink).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::{SinkExt, StreamExt};
+use futures::StreamExt;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -50,7 +50,7 @@ async fn serve<R: Runtime>(socket: Socket, node: Arc<Node<R>>, placed: Placed, p
                 return;
             }
         }
-        let _ = sink.close().await;
+        websocket::close(&mut sink).await;
     };
     let pump_in = async {
         while let Some((channel, bytes)) = websocket::receive(&mut stream).await {

@@ -8,7 +8,8 @@ use hyper_util::rt::TokioIo;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use super::{Answer, text};
 
@@ -69,6 +70,15 @@ where
     frame.push(channel);
     frame.extend_from_slice(bytes);
     sink.send(Message::Binary(frame.into())).await.is_ok()
+}
+
+/// Ends the connection as a success: clients take a close without a code for a failure.
+pub async fn close<S>(sink: &mut S)
+where
+    S: futures::Sink<Message> + Unpin,
+{
+    let frame = CloseFrame { code: CloseCode::Normal, reason: Default::default() };
+    let _ = sink.send(Message::Close(Some(frame))).await;
 }
 
 /// The next bytes of any channel; `None` when the client is gone.

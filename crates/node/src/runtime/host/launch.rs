@@ -21,6 +21,7 @@ pub fn main(args: &[String]) -> i32 {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["exec", spec] => return exec(Path::new(spec)),
+        ["enter", record, _, ..] => return crate::worker::enter::main(Path::new(record), &args[2..]),
         ["netns", handle] => make_netns(Path::new(handle)),
         ["in-netns", handle, program, ..] => in_netns(Path::new(handle)).and_then(|()| become_program(program, &args[2..])),
         ["dial", handle, port] => dial(Path::new(handle), port),

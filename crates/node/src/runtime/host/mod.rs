@@ -288,6 +288,7 @@ async fn wait_for_process(pid: i32) {
 pub fn hidden_main(args: &[String]) -> Option<i32> {
     match args.split_first()? {
         (role, rest) if role == "node-launch" => Some(launch::main(rest)),
+        (role, [spec, record]) if role == "node-worker" => Some(crate::worker::init::main(Path::new(spec), Path::new(record))),
         (role, [path]) if role == "node-shim" => Some(shim::main(Path::new(path))),
         _ => None,
     }
