@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::devices::Devices;
 use crate::error::{Error, Result};
 use crate::events::{Events, Severity};
+use crate::limits;
 use crate::network::range::Ipv4Range;
 use crate::network::services::Services;
 use crate::network::{NetworkMode, PodNetwork};
@@ -44,9 +45,16 @@ pub async fn run(options: NodeOptions, shutdown: impl Future<Output = ()>) -> Re
     loop {
         tokio::select! {
             () = &mut shutdown => return Ok(()),
-            ended = run_once(&options, &paths) => ended?,
+            ended = run_once(&options, &paths) => match ended {
+                Ok(()) => tracing::info!("client certificate renewed, connecting again"),
+                // An API that is not there yet, or not any more, is waited for; containers go on meanwhile.
+                Err(e @ (Error::Api(_) | Error::CertificateRequest { .. })) => {
+                    tracing::warn!("{e}; trying again");
+                    tokio::time::sleep(limits::POD_RETRY).await;
+                }
+                Err(e) => return Err(e),
+            },
         }
-        tracing::info!("client certificate renewed, connecting again");
     }
 }
 

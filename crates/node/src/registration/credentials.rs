@@ -21,6 +21,8 @@ pub struct Access {
     pub port: u16,
     /// PEM of the API's authority.
     pub ca_pem: String,
+    /// Name that the API's certificate is for, where it is not the host.
+    pub tls_server_name: Option<String>,
     /// The agent's own client certificate, if it is the agent's to renew.
     pub renewable: Option<String>,
 }
@@ -58,7 +60,12 @@ pub async fn renew(access: &Access, node: &str, paths: &NodePaths) -> Result<()>
     let server = format!("https://{}:{}", access.host, access.port);
     let user = format!("system:node:{node}");
     let kubeconfig = atoll_pki::Kubeconfig {
-        cluster: atoll_pki::ClusterEntry { name: "default", server: &server, ca_pem: &access.ca_pem, tls_server_name: None },
+        cluster: atoll_pki::ClusterEntry {
+            name: "default",
+            server: &server,
+            ca_pem: &access.ca_pem,
+            tls_server_name: access.tls_server_name.as_deref(),
+        },
         user_name: &user,
         credentials: atoll_pki::UserCredentials::Certificate {
             certificate_pem: &issued.certificate_pem,
@@ -92,8 +99,9 @@ async fn access(path: &Path) -> Result<Access> {
     let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let port = config.cluster_url.port_u16().unwrap_or(443);
     let ca_pem: String = config.root_cert.iter().flatten().map(|der| pem(der)).collect();
+    let tls_server_name = config.tls_server_name.clone();
     let client = Client::try_from(config).map_err(|e| failed(e.to_string()))?;
-    Ok(Access { client, host, port, ca_pem, renewable: None })
+    Ok(Access { client, host, port, ca_pem, tls_server_name, renewable: None })
 }
 
 fn pem(der: &[u8]) -> String {
