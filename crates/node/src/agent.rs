@@ -119,6 +119,7 @@ async fn run_once(options: &NodeOptions, paths: &NodePaths) -> Result<()> {
     };
     let run_pods = async {
         set_range(options, &network, &access).await?;
+        node.services.refresh();
         crate::pods::run(node.clone()).await;
         Ok::<(), Error>(())
     };

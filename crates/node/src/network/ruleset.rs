@@ -117,27 +117,27 @@ pub fn render(table: &Table, masquerade: Option<Ipv4Range>) -> String {
         }
         let next = numbers.len();
         let number = *numbers.entry(backends).or_insert_with(|| {
-            let _ = writeln!(chains, "  chain to-{next} {{ {} }}", dnat(backends));
+            let _ = writeln!(chains, "  chain to-{next} {{ {}; }}", dnat(backends));
             next
         });
         frontends.push(format!("{key} : goto to-{number}"));
     }
     let itself: BTreeSet<Ipv4Addr> = table.values().flatten().map(|b| b.address).collect();
     let itself: Vec<String> = itself.iter().map(|a| format!("{a} . {a}")).collect();
-    let leave = masquerade.map_or(String::new(), |range| format!("ip saddr {range} ip daddr != {range} masquerade"));
+    let leave = masquerade.map_or(String::new(), |range| format!("ip saddr {range} ip daddr != {range} masquerade;"));
     format!(
         "table ip atoll\ndelete table ip atoll\ntable ip atoll {{\n{chains}\
          \x20 map frontends {{ type ipv4_addr . inet_proto . inet_service : verdict; {} }}\n\
          \x20 set empty {{ type ipv4_addr . inet_proto . inet_service; {} }}\n\
          \x20 set itself {{ type ipv4_addr . ipv4_addr; {} }}\n\
-         \x20 chain services {{ ip daddr . meta l4proto . th dport vmap @frontends }}\n\
-         \x20 chain prerouting {{ type nat hook prerouting priority -100; jump services }}\n\
-         \x20 chain output {{ type nat hook output priority -100; jump services }}\n\
-         \x20 chain postrouting {{ type nat hook postrouting priority 100; ip saddr . ip daddr @itself masquerade\n{leave}\n }}\n\
-         \x20 chain refuse {{ ip daddr . meta l4proto . th dport @empty reject }}\n\
-         \x20 chain refuse-forward {{ type filter hook forward priority -10; jump refuse }}\n\
-         \x20 chain refuse-output {{ type filter hook output priority -10; jump refuse }}\n\
-         \x20 chain refuse-input {{ type filter hook input priority -10; jump refuse }}\n}}\n",
+         \x20 chain services {{ ip daddr . meta l4proto . th dport vmap @frontends; }}\n\
+         \x20 chain prerouting {{ type nat hook prerouting priority -100; jump services; }}\n\
+         \x20 chain output {{ type nat hook output priority -100; jump services; }}\n\
+         \x20 chain postrouting {{ type nat hook postrouting priority 100; ip saddr . ip daddr @itself masquerade; {leave} }}\n\
+         \x20 chain refuse {{ ip daddr . meta l4proto . th dport @empty reject; }}\n\
+         \x20 chain refuse-forward {{ type filter hook forward priority -10; jump refuse; }}\n\
+         \x20 chain refuse-output {{ type filter hook output priority -10; jump refuse; }}\n\
+         \x20 chain refuse-input {{ type filter hook input priority -10; jump refuse; }}\n}}\n",
         elements(&frontends),
         elements(&empty),
         elements(&itself),
@@ -145,7 +145,7 @@ pub fn render(table: &Table, masquerade: Option<Ipv4Range>) -> String {
 }
 
 fn elements(list: &[String]) -> String {
-    if list.is_empty() { String::new() } else { format!("elements = {{ {} }}", list.join(", ")) }
+    if list.is_empty() { String::new() } else { format!("elements = {{ {} }};", list.join(", ")) }
 }
 
 fn dnat(backends: &BTreeSet<Backend>) -> String {
@@ -201,7 +201,7 @@ mod tests {
         let text = render(&table, Some("10.1.0.0/24".parse().unwrap()));
         assert_eq!(text.matches("chain to-").count(), 1);
         assert!(text.contains("dnat to numgen random mod 2 map { 0 : 10.1.0.1 . 80, 1 : 10.1.0.2 . 80 }"), "{text}");
-        assert!(text.contains("set empty { type ipv4_addr . inet_proto . inet_service; elements = { 10.96.0.3 . tcp . 80 } }"));
+        assert!(text.contains("set empty { type ipv4_addr . inet_proto . inet_service; elements = { 10.96.0.3 . tcp . 80 }; }"));
         assert!(text.contains("ip saddr 10.1.0.0/24 ip daddr != 10.1.0.0/24 masquerade"));
     }
 }

@@ -63,6 +63,11 @@ impl Services {
         tokio::join!(self.follow_services(client.clone()), self.follow_slices(client), self.program(&network, masquerade));
     }
 
+    /// Has the rules looked at again, because the node's own addresses have changed.
+    pub fn refresh(&self) {
+        self.changes.send_modify(|n| *n += 1);
+    }
+
     /// Follows Services for the environment of Pods only.
     pub async fn read(self: Arc<Self>, client: Client) {
         self.follow_services(client).await;
