@@ -1,9 +1,10 @@
 //! Who owns which field: the glue between requests and `kube_schema::apply`.
 
 use atoll_kube_schema::apply::{
-    self, ApplyError, CONFLICT_REASON, FieldManagerFault, FieldSet, Filter, OnConflict, UpdateContext, Versions,
+    self, ApplyError, CONFLICT_REASON, FieldManagerFault, FieldSet, Filter, OnConflict, ReplicasPath, UpdateContext, Versions,
 };
 use atoll_kube_schema::structural::Structural;
+use atoll_kube_schema::table::Node;
 use atoll_kube_schema::{Schema, SchemaSource};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -97,6 +98,66 @@ fn with_context<T>(call: &Call, run: impl FnOnce(&UpdateContext<'_>) -> T) -> T 
         reset: filter.as_ref(),
         versions: &CallVersions(call),
     })
+}
+
+/// The context of writes to a call's `Scale`.
+fn with_scale_context<T>(call: &Call, node: Node, run: impl FnOnce(&UpdateContext<'_>) -> T) -> T {
+    let agent = call.headers.get(http::header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    run(&UpdateContext {
+        schema: Schema::BuiltIn(node),
+        api_version: "autoscaling/v1",
+        kind: "Scale",
+        subresource: &call.info.subresource,
+        manager: &apply::manager_or_user_agent(call.query.text("fieldManager"), agent),
+        now: Timestamp::now(),
+        reset: None,
+        versions: &apply::OneVersion,
+    })
+}
+
+fn replicas_paths(call: &Call) -> Vec<ReplicasPath> {
+    let rows = call.registry.rows().iter().filter(|r| r.storage == call.def.storage);
+    rows.map(|row| match &row.scale {
+        Some(paths) => ReplicasPath::of_fields(&row.api_version(), &paths.spec_replicas.split('.').collect::<Vec<_>>()),
+        None => ReplicasPath { api_version: row.api_version(), path: None },
+    })
+    .collect()
+}
+
+/// A `Scale` with the owners of the object's replicas.
+pub fn scale_with_owners(call: &Call, mut scale: Value, object: &Value) -> Value {
+    let owners = apply::scale_to_subresource(object.pointer("/metadata/managedFields"), &replicas_paths(call));
+    if let Ok(Some(owners)) = owners {
+        scale["metadata"]["managedFields"] = owners;
+    }
+    scale
+}
+
+pub fn update_scale(call: &Call, node: Node, live: &Value, new: Value) -> Value {
+    with_scale_context(call, node, |context| apply::update(context, Some(live), new))
+}
+
+pub fn apply_scale(call: &Call, node: Node, live: &Value, config: &Value, force: bool) -> Result<Value> {
+    let on_conflict = if force { OnConflict::Force } else { OnConflict::Refuse };
+    with_scale_context(call, node, |context| apply::apply(context, on_conflict, Some(live), config))
+        .map_err(|error| refused(call, &error))
+}
+
+/// Brings the owners of a written `Scale` back to its object.
+pub fn set_owners_of_scale(call: &Call, object: &mut Value, scale: &Value) -> Result<()> {
+    let owners = apply::scale_to_parent(
+        object.pointer("/metadata/managedFields"),
+        scale.pointer("/metadata/managedFields"),
+        &call.def.api_version(),
+        &replicas_paths(call),
+    )
+    .map_err(ApiError::internal)?;
+    let metadata = crate::strategy::metadata_mut(object)?;
+    match owners {
+        Some(owners) => metadata.insert("managedFields".into(), owners),
+        None => metadata.remove("managedFields"),
+    };
+    Ok(())
 }
 
 /// Records the owners of what an ordinary write changes.

@@ -15,6 +15,9 @@ pub(crate) async fn serve(core: &Arc<Core>, authorized: Authorized) -> Result<Re
     let (call, _parts, body) = Call::resolve(authorized, core.registry())?;
     match (call.info.verb.as_str(), call.info.subresource.as_str()) {
         ("get", "" | "status" | "resize" | "ephemeralcontainers" | "approval") => read::get(core, &call).await,
+        ("get", "scale") => write::scale::get(core, &call).await,
+        ("update", "scale") => write::scale::update(core, &call, read_body(body).await?).await,
+        ("patch", "scale") => write::scale::patch(core, &call, read_body(body).await?).await,
         ("list", _) => read::list(core, &call).await,
         ("watch", _) => read::watch(core, call).await,
         ("create", "") => write::create(core, &call, read_body(body).await?).await,

@@ -2,6 +2,7 @@
 
 mod discovery;
 mod health;
+mod openapi;
 mod version;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub(crate) async fn serve(core: &Arc<Core>, authorized: Authorized) -> Result<Re
         ["version"] => Ok(json_answer(200, &version::document())),
         ["healthz" | "livez" | "readyz", ..] => Ok(health::serve(core, &segments, &parsed.query)),
         ["api" | "apis", ..] => documented(discovery::serve(&core.registry(), &segments, &parsed.parts.headers)?, &parsed),
+        ["openapi", ..] => openapi::serve(&core.registry(), &segments, &parsed.query, &parsed.parts.headers),
         ["metrics"] => Ok(answer(200, TEXT, "")),
         _ => Err(ApiError::no_such_path()),
     }

@@ -7,6 +7,7 @@ mod delete;
 mod delete_collection;
 mod delete_options;
 mod patch;
+pub(crate) mod scale;
 mod update;
 
 use std::sync::Arc;

@@ -22,7 +22,7 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY_YAML: &str = "application/apply-patch+yaml";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Json,
     Merge,
     Strategic,
@@ -37,17 +37,31 @@ struct Patch<'a> {
     force: bool,
 }
 
-pub(crate) async fn patch(core: &Core, call: &Call, bytes: Bytes) -> Result<Response<Body>> {
+/// The options and the document of a patch request.
+pub(super) struct Request {
+    pub kind: Kind,
+    pub document: Value,
+    pub validation: FieldValidation,
+    pub force: bool,
+    pub dry_run: bool,
+}
+
+pub(super) fn request(call: &Call, bytes: &Bytes) -> Result<Request> {
     let kind = kind(call)?;
     let dry_run = call.dry_run("PatchOptions")?;
     managed::check_manager(call, "PatchOptions")?;
     let validation = body::field_validation(call, "PatchOptions")?;
     let force = call.query.flag("force");
     check_options(call, kind)?;
-    let parsed = if kind == Kind::Apply { parse_yaml(&bytes) } else { parse_json(&bytes) };
+    let parsed = if kind == Kind::Apply { parse_yaml(bytes) } else { parse_json(bytes) };
     let parsed = parsed.map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
     report_duplicates(call, &parsed.duplicates, validation)?;
-    let change = Patch { call, kind, document: parsed.value, validation, force };
+    Ok(Request { kind, document: parsed.value, validation, force, dry_run })
+}
+
+pub(crate) async fn patch(core: &Core, call: &Call, bytes: Bytes) -> Result<Response<Body>> {
+    let Request { kind, document, validation, force, dry_run } = request(call, &bytes)?;
+    let change = Patch { call, kind, document, validation, force };
     let (created, object) = run(core, call, &change, dry_run).await?;
     written(call, if created { 201 } else { 200 }, &object)
 }
@@ -90,18 +104,33 @@ fn report_duplicates(call: &Call, duplicates: &[String], validation: FieldValida
     }
 }
 
+/// Applies a patch that is no apply to an object.
+pub(super) fn patched(call: &Call, kind: Kind, schema: Schema<'_>, object: &Value, document: &Value) -> Result<Value> {
+    match kind {
+        Kind::Json => patches::apply_json(object, document),
+        Kind::Strategic => patches::apply_strategic(schema, object, document),
+        Kind::Merge | Kind::Apply => patches::apply_merge(object, document),
+    }
+    .map_err(|error| refused(call, &error))
+}
+
+fn refused(call: &Call, error: &PatchError) -> ApiError {
+    match error {
+        PatchError::Unprocessable(message) => {
+            let message = format!("{} \"{}\" is invalid: {message}", call.def.kind, call.info.name);
+            ApiError::new(422, error.reason(), message)
+        }
+        other => ApiError::new(other.code(), other.reason(), other.to_string()),
+    }
+}
+
 impl Change for Patch<'_> {
     fn make(&self, current: Option<&Current>) -> Result<Made> {
         if self.kind == Kind::Apply {
             return self.apply(current);
         }
         let current = current.ok_or_else(|| self.call.not_found())?;
-        let patched = match self.kind {
-            Kind::Json => patches::apply_json(&current.object, &self.document),
-            Kind::Merge => patches::apply_merge(&current.object, &self.document),
-            _ => patches::apply_strategic(self.schema()?, &current.object, &self.document),
-        }
-        .map_err(|e| self.refused(&e))?;
+        let patched = patched(self.call, self.kind, self.schema()?, &current.object, &self.document)?;
         let object = self.decode(patched)?;
         self.check_identity(&object, &current.object)?;
         let object = managed::update(self.call, Some(&current.object), object);
@@ -120,16 +149,6 @@ impl Change for Patch<'_> {
 impl Patch<'_> {
     fn schema(&self) -> Result<Schema<'_>> {
         self.call.def.schema().ok_or_else(|| ApiError::internal("this kind has no schema"))
-    }
-
-    fn refused(&self, error: &PatchError) -> ApiError {
-        let def = &self.call.def;
-        match error {
-            PatchError::Unprocessable(message) => {
-                ApiError::new(422, error.reason(), format!("{} \"{}\" is invalid: {message}", def.kind, self.call.info.name))
-            }
-            other => ApiError::new(other.code(), other.reason(), other.to_string()),
-        }
     }
 
     /// A patched object that is no object of its kind: 422 with the cause `patch`.
