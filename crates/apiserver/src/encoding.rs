@@ -1,7 +1,7 @@
 //! How answers are written: JSON, YAML, partial metadata; whole or streamed.
 
-use atoll_kube_schema::ResourceDef;
 use atoll_kube_schema::print::Printer;
+use atoll_kube_schema::{ResourceDef, SchemaSource, protobuf, table};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -12,8 +12,9 @@ use crate::negotiate::{Accepted, Encoding, View};
 use crate::pipeline::call::Call;
 use crate::stored::Layout;
 
-/// Whether built-in kinds can be sent and read as protobuf.
-pub const HAS_PROTOBUF: bool = false;
+/// Protobuf's media type of a watch.
+pub const PROTOBUF_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+const PARTIAL_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
 
 /// The layout of a row's stored objects.
 pub fn layout(def: &ResourceDef) -> Layout {
@@ -30,7 +31,7 @@ pub fn object_answer(call: &Call, code: u16, object: &Value) -> Result<Response<
     let shown = match call.accepted.view {
         View::Object => return value_answer(call, code, object),
         View::PartialMetadata => partial_metadata(object),
-        View::Table => table(call, std::slice::from_ref(object), object_list_metadata(object))?,
+        View::Table => table_of(call, std::slice::from_ref(object), object_list_metadata(object))?,
     };
     value_answer(call, code, &shown)
 }
@@ -39,10 +40,35 @@ pub fn object_answer(call: &Call, code: u16, object: &Value) -> Result<Response<
 pub fn value_answer(call: &Call, code: u16, value: &Value) -> Result<Response<Body>> {
     let bytes = match call.accepted.encoding {
         Encoding::Yaml => yaml(value)?.into_bytes(),
+        Encoding::Protobuf => protobuf_object(value)?,
         _ if is_pretty(call) => serde_json::to_vec_pretty(value).map_err(ApiError::internal)?,
         _ => serde_json::to_vec(value).map_err(ApiError::internal)?,
     };
     Ok(answer(code, call.accepted.encoding.media_type(), with_newline(bytes, call.accepted.encoding)))
+}
+
+/// An object in protobuf's envelope; its type is found by its own `apiVersion` and `kind`.
+pub fn protobuf_object(value: &Value) -> Result<Vec<u8>> {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let node = match kind {
+        "Status" => table::type_named("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+        "PartialObjectMetadata" => table::type_named(PARTIAL_METADATA),
+        _ => table::type_of_kind(group, version, kind),
+    };
+    let node = node.ok_or_else(|| ApiError::not_acceptable(&[crate::http_types::JSON]))?;
+    Ok(protobuf::encode_object(node, api_version, kind, value))
+}
+
+/// A list in protobuf's envelope.
+pub fn protobuf_list(def: &ResourceDef, metadata: &Value, objects: &[Value]) -> Result<Vec<u8>> {
+    let SchemaSource::BuiltIn(node) = &def.schema else { return Err(ApiError::not_acceptable(&[crate::http_types::JSON])) };
+    let list_meta = table::type_named("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")
+        .ok_or_else(|| ApiError::internal("the table has no ListMeta"))?;
+    let items: Vec<Vec<u8>> = objects.iter().map(|object| protobuf::encode(*node, object)).collect();
+    let raw = protobuf::encode_list(list_meta, metadata, items.iter().map(Vec::as_slice));
+    Ok(protobuf::wrap(&def.api_version(), &def.list_kind, &raw))
 }
 
 fn with_newline(mut bytes: Vec<u8>, encoding: Encoding) -> Bytes {
@@ -74,7 +100,7 @@ fn object_list_metadata(object: &Value) -> Value {
 }
 
 /// `meta.k8s.io/v1 Table` of objects; `includeObject` says what of each object comes along.
-pub fn table(call: &Call, objects: &[Value], metadata: Value) -> Result<Value> {
+pub fn table_of(call: &Call, objects: &[Value], metadata: Value) -> Result<Value> {
     let include = call.query.text("includeObject");
     if !matches!(include, "" | "Metadata" | "None" | "Object") {
         return Err(ApiError::bad_request(format!("unrecognized includeObject value: {include:?}")));

@@ -140,7 +140,7 @@ pub fn update_scale(call: &Call, node: Node, live: &Value, new: Value) -> Value 
 pub fn apply_scale(call: &Call, node: Node, live: &Value, config: &Value, force: bool) -> Result<Value> {
     let on_conflict = if force { OnConflict::Force } else { OnConflict::Refuse };
     with_scale_context(call, node, |context| apply::apply(context, on_conflict, Some(live), config))
-        .map_err(|error| refused(call, &error))
+        .map_err(|error| refused(&error))
 }
 
 /// Brings the owners of a written `Scale` back to its object.
@@ -168,16 +168,15 @@ pub fn update(call: &Call, live: Option<&Value>, new: Value) -> Value {
 /// Merges an applied configuration into the live object.
 pub fn apply(call: &Call, live: Option<&Value>, config: &Value, force: bool) -> Result<Value> {
     let on_conflict = if force { OnConflict::Force } else { OnConflict::Refuse };
-    with_context(call, |context| apply::apply(context, on_conflict, live, config)).map_err(|error| refused(call, &error))
+    with_context(call, |context| apply::apply(context, on_conflict, live, config)).map_err(|error| refused(&error))
 }
 
-fn refused(call: &Call, error: &ApplyError) -> ApiError {
+fn refused(error: &ApplyError) -> ApiError {
     match error {
         ApplyError::BadRequest(message) => ApiError::bad_request(message.as_str()),
         ApplyError::Invalid(message) => ApiError::new(error.code(), "", message.as_str()),
         ApplyError::Conflicts(conflicts) => ApiError::new(409, "Conflict", error.to_string()).with_details(Details {
             causes: conflicts.iter().map(|c| Cause::new(CONFLICT_REASON, c.field(), c.message())).collect(),
-            name: call.info.name.clone(),
             ..Details::default()
         }),
     }

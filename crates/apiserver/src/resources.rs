@@ -20,6 +20,10 @@ pub(crate) async fn serve(core: &Arc<Core>, authorized: Authorized) -> Result<Re
         ("patch", "scale") => write::scale::patch(core, &call, read_body(body).await?).await,
         ("list", _) => read::list(core, &call).await,
         ("watch", _) => read::watch(core, call).await,
+        ("create", "") if is_bindings(&call) => write::binding::bind(core, &call, read_body(body).await?).await,
+        ("create", "binding") => write::binding::bind(core, &call, read_body(body).await?).await,
+        ("create", "eviction") => write::eviction::evict(core, &call, read_body(body).await?).await,
+        ("create", "token") => write::create_virtual(core, &call, read_body(body).await?).await,
         ("create", "") => write::create(core, &call, read_body(body).await?).await,
         ("update", "" | "status" | "finalize" | "resize" | "ephemeralcontainers" | "approval") => {
             write::update(core, &call, read_body(body).await?).await
@@ -31,4 +35,8 @@ pub(crate) async fn serve(core: &Arc<Core>, authorized: Authorized) -> Result<Re
         ("deletecollection", "") => write::delete_collection(core, &call, read_body(body).await?).await,
         _ => Err(ApiError::method_not_allowed()),
     }
+}
+
+fn is_bindings(call: &Call) -> bool {
+    call.def.group.is_empty() && call.def.plural == "bindings"
 }

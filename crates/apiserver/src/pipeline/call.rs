@@ -36,7 +36,7 @@ impl Call {
         let def = registry.get(&info.group, &info.version, &info.resource).ok_or_else(ApiError::no_such_path)?.clone();
         check_route(&def, &info)?;
         let offer = Offer {
-            protobuf: !def.is_custom() && crate::encoding::HAS_PROTOBUF,
+            protobuf: !def.is_custom(),
             views: info.subresource.is_empty() && matches!(info.verb.as_str(), "get" | "list" | "watch"),
             watch: info.verb == "watch",
         };
@@ -52,6 +52,23 @@ impl Call {
             accepted,
         };
         Ok((call, parsed.parts, parsed.body))
+    }
+
+    /// The same request about another endpoint: what a subresource does to its parent.
+    pub fn on_row(&self, def: Arc<ResourceDef>, name: &str, subresource: &str) -> Call {
+        let mut info = self.info.clone();
+        name.clone_into(&mut info.name);
+        subresource.clone_into(&mut info.subresource);
+        Call {
+            info,
+            query: self.query.clone(),
+            headers: self.headers.clone(),
+            user: self.user.clone(),
+            warnings: self.warnings.clone(),
+            def,
+            registry: self.registry.clone(),
+            accepted: self.accepted,
+        }
     }
 
     pub fn group_resource(&self) -> GroupResource<'_> {

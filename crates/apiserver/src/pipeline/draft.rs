@@ -22,6 +22,13 @@ struct Draft {
     attributes: Attributes,
 }
 
+impl Draft {
+    /// Whether admission sees an object of the stored kind, rather than the body of a subresource (`Binding`).
+    fn is_own_kind(&self) -> bool {
+        self.attributes.kind.kind == self.def.kind
+    }
+}
+
 /// An object in canonical form, with its defaults, as the client meant it.
 pub(crate) struct Decoded(Draft);
 /// After the plugins that may change it.
@@ -45,7 +52,7 @@ impl Decoded {
         let draft = &mut self.0;
         let before = draft.attributes.object.clone();
         core.admission.admit(&mut draft.attributes, core).await?;
-        if draft.attributes.object != before && draft.attributes.operation != Operation::Delete {
+        if draft.attributes.object != before && draft.is_own_kind() && draft.attributes.operation != Operation::Delete {
             let object = std::mem::take(&mut draft.attributes.object);
             draft.attributes.object = strategy::canonical(&draft.def, object)?;
         }
@@ -56,6 +63,9 @@ impl Decoded {
 impl Mutated {
     /// Fills what the server decides and checks the rules of the kind.
     pub fn validate(mut self) -> Result<Validated> {
+        if !self.0.is_own_kind() {
+            return Ok(Validated(self.0));
+        }
         let Draft { def, attributes, .. } = &mut self.0;
         match attributes.operation {
             Operation::Create => strategy::prepare_create(def, attributes)?,

@@ -14,8 +14,8 @@ use super::cursor::Cursor;
 use super::options::{self, AtRevision};
 use super::{Selection, load};
 use crate::error::{ApiError, Result};
-use crate::http_types::{Body, BoxError, JSON};
-use crate::negotiate::View;
+use crate::http_types::{Body, BoxError, JSON, PROTOBUF, answer};
+use crate::negotiate::{Encoding, View};
 use crate::objects::{self, split_key, too_large_revision};
 use crate::pipeline::call::Call;
 use crate::server::Core;
@@ -164,7 +164,11 @@ fn encode(call: &Call, listing: Listing) -> Result<Response<Body>> {
             let items: Vec<Value> = objects.iter().map(encoding::partial_metadata).collect();
             json!({ "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items })
         }
-        View::Table => encoding::table(call, &objects, metadata)?,
+        View::Table => encoding::table_of(call, &objects, metadata)?,
+        View::Object if call.accepted.encoding == Encoding::Protobuf => {
+            let bytes = encoding::protobuf_list(&call.def, &metadata, &objects)?;
+            return Ok(answer(200, PROTOBUF, bytes));
+        }
         View::Object => {
             if !call.def.is_custom() {
                 for object in objects.iter_mut().filter_map(Value::as_object_mut) {

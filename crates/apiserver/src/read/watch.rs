@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use atoll_kube_schema::protobuf;
 use atoll_store::{Entry, Event, Watcher};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -17,7 +18,7 @@ use super::list::{self, Listing};
 use super::{Selection, load, options};
 use crate::error::{ApiError, Result};
 use crate::http_types::{Body, BoxError, JSON};
-use crate::negotiate::View;
+use crate::negotiate::{Encoding, View};
 use crate::objects::{self, split_key, store_error};
 use crate::pipeline::call::Call;
 use crate::server::Core;
@@ -58,6 +59,8 @@ pub(crate) async fn watch(core: &Core, call: Call) -> Result<Response<Body>> {
     let selection = Selection::of(&call)?;
     let deadline = Instant::now() + timeout(&call)?;
     let start = start(&call)?;
+    let is_protobuf = call.accepted.encoding == Encoding::Protobuf;
+    let media_type = if is_protobuf { encoding::PROTOBUF_WATCH } else { JSON };
     let prefix = objects::prefix_of(&call.def, &call.info.namespace);
     let sends_initial = call.query.flag("sendInitialEvents");
     let bookmarks = call.query.flag("allowWatchBookmarks");
@@ -70,7 +73,7 @@ pub(crate) async fn watch(core: &Core, call: Call) -> Result<Response<Body>> {
     };
     let watcher = match open(core, &prefix, from).await {
         Ok(watcher) => watcher,
-        Err(error) if error.code == 410 => return Ok(response(error_stream(&error))),
+        Err(error) if error.code == 410 => return Ok(response(error_stream(&error, is_protobuf), media_type)),
         Err(error) => return Err(error),
     };
     let mut stream = Stream {
@@ -89,7 +92,7 @@ pub(crate) async fn watch(core: &Core, call: Call) -> Result<Response<Body>> {
     if let Some(listing) = initial {
         stream.begin_with(&listing)?;
     }
-    Ok(response(stream.into_frames()))
+    Ok(response(stream.into_frames(), media_type))
 }
 
 /// A watch from the future waits for it: the log is followed from where it is now and earlier events are skipped.
@@ -119,21 +122,33 @@ fn timeout(call: &Call) -> Result<Duration> {
     }
 }
 
-fn response(frames: impl futures::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+fn response(frames: impl futures::Stream<Item = Bytes> + Send + 'static, media_type: &'static str) -> Response<Body> {
     let body = StreamBody::new(frames.map(|bytes| Ok::<_, BoxError>(Frame::data(bytes))));
     let mut response = Response::new(body.boxed_unsync());
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
 
-fn error_frame(error: &ApiError) -> Bytes {
+/// A frame of a protobuf watch: the length in four bytes, then the event.
+fn protobuf_frame(event_type: &str, object: &Value) -> Result<Bytes> {
+    let event = protobuf::encode_watch_event(event_type, &encoding::protobuf_object(object)?);
+    let length = u32::try_from(event.len()).map_err(ApiError::internal)?;
+    let mut out = length.to_be_bytes().to_vec();
+    out.extend_from_slice(&event);
+    Ok(Bytes::from(out))
+}
+
+fn error_frame(error: &ApiError, is_protobuf: bool) -> Bytes {
+    if is_protobuf {
+        return protobuf_frame("ERROR", &error.to_status()).unwrap_or_default();
+    }
     let mut frame = json!({ "type": "ERROR", "object": error.to_status() }).to_string();
     frame.push('\n');
     Bytes::from(frame)
 }
 
-fn error_stream(error: &ApiError) -> impl futures::Stream<Item = Bytes> + Send + use<> {
-    futures::stream::iter([error_frame(error)])
+fn error_stream(error: &ApiError, is_protobuf: bool) -> impl futures::Stream<Item = Bytes> + Send + use<> {
+    futures::stream::iter([error_frame(error, is_protobuf)])
 }
 
 impl Stream {
@@ -171,7 +186,7 @@ impl Stream {
                     self.is_over = true;
                     let error = store_error(error);
                     if error.code == 410 {
-                        self.frames.push_back(error_frame(&error));
+                        self.frames.push_back(error_frame(&error, self.is_protobuf()));
                     }
                 }
                 Err(_) => self.tick(),
@@ -226,13 +241,18 @@ impl Stream {
         match frame {
             Ok(frame) => self.frames.push_back(frame),
             Err(error) => {
-                self.frames.push_back(error_frame(&error));
+                self.frames.push_back(error_frame(&error, self.is_protobuf()));
                 self.is_over = true;
             }
         }
     }
 
     fn frame(&self, event_type: &str, entry: &Entry, revision: u64) -> Result<Bytes> {
+        if self.is_protobuf() {
+            let mut object = load(&self.call, entry)?;
+            crate::stored::set_resource_version(&mut object, revision);
+            return protobuf_frame(event_type, &self.view(object)?);
+        }
         let mut out = format!("{{\"type\":\"{event_type}\",\"object\":").into_bytes();
         let is_spliced = encoding::can_splice(&self.call.def, self.call.accepted)
             && encoding::layout(&self.call.def).splice(&entry.value, revision, &mut out);
@@ -246,13 +266,17 @@ impl Stream {
         Ok(Bytes::from(out))
     }
 
+    fn is_protobuf(&self) -> bool {
+        self.call.accepted.encoding == Encoding::Protobuf
+    }
+
     fn view(&self, object: Value) -> Result<Value> {
         match self.call.accepted.view {
             View::Object => Ok(object),
             View::PartialMetadata => Ok(encoding::partial_metadata(&object)),
             View::Table => {
                 let metadata = json!({ "resourceVersion": object.pointer("/metadata/resourceVersion") });
-                encoding::table(&self.call, &[object], metadata)
+                encoding::table_of(&self.call, &[object], metadata)
             }
         }
     }
@@ -267,6 +291,9 @@ impl Stream {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
         let object = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
+        if self.is_protobuf() {
+            return protobuf_frame("BOOKMARK", &object).unwrap_or_default();
+        }
         let mut frame = json!({ "type": "BOOKMARK", "object": object }).to_string();
         frame.push('\n');
         Bytes::from(frame)

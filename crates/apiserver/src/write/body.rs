@@ -1,6 +1,7 @@
 //! From the bytes of a request to an object of its endpoint.
 
-use atoll_kube_schema::{FieldValidation, decode, parse_json, parse_yaml};
+use atoll_kube_schema::table::Node;
+use atoll_kube_schema::{FieldValidation, Parsed, SchemaSource, decode, parse_json, parse_yaml, protobuf};
 use bytes::Bytes;
 use serde_json::Value;
 
@@ -26,12 +27,11 @@ pub fn field_validation(call: &Call, options_kind: &str) -> Result<FieldValidati
 /// Reads the body of a create or update: an object of the endpoint's kind, in canonical form and defaulted.
 pub fn object(call: &Call, bytes: &Bytes, options_kind: &str) -> Result<Value> {
     let validation = field_validation(call, options_kind)?;
-    let encoding = negotiate::body_encoding(&call.headers, crate::encoding::HAS_PROTOBUF && !call.def.is_custom())?;
-    let parsed = match encoding {
-        Encoding::Yaml => parse_yaml(bytes),
-        _ => parse_json(bytes),
-    }
-    .map_err(|e| ApiError::bad_request(e.to_string()))?;
+    let node = match &call.def.schema {
+        SchemaSource::BuiltIn(node) => Some(*node),
+        _ => None,
+    };
+    let parsed = parse(call, bytes, node)?;
     check_type(call, &parsed.value)?;
     let decoded = decode(&call.def, parsed, validation).map_err(|e| undecodable(call, &e))?;
     for warning in decoded.warnings {
@@ -44,6 +44,48 @@ pub fn object(call: &Call, bytes: &Bytes, options_kind: &str) -> Result<Value> {
     }
     strategy::default(&call.def, &mut object);
     Ok(object)
+}
+
+/// Reads the body of a subresource that has a kind of its own.
+pub fn subresource_object(call: &Call, bytes: &Bytes, node: Node, validation: FieldValidation) -> Result<Value> {
+    let parsed = parse(call, bytes, Some(node))?;
+    let kind = node.gvk().map(|(_, _, kind)| kind).unwrap_or_default();
+    let decoded = decode::decode_built_in(node, parsed, validation)
+        .map_err(|e| ApiError::bad_request(format!("{kind} cannot be handled: {e}")))?;
+    decoded.warnings.into_iter().for_each(|w| call.warnings.add(w));
+    let mut object = decoded.value;
+    if let Some(row) = call.subresource()
+        && let Some(map) = object.as_object_mut()
+    {
+        map.insert("apiVersion".into(), crate::stored::api_version(&row.group, &row.version).into());
+        map.insert("kind".into(), row.kind.as_str().into());
+    }
+    atoll_kube_schema::defaults::apply_built_in(node, &mut object);
+    Ok(object)
+}
+
+/// From bytes to a value, by the body's content type.
+pub fn parse(call: &Call, bytes: &Bytes, node: Option<Node>) -> Result<Parsed> {
+    match negotiate::body_encoding(&call.headers, node.is_some())? {
+        Encoding::Yaml => parse_yaml(bytes).map_err(|e| ApiError::bad_request(e.to_string())),
+        Encoding::Json => parse_json(bytes).map_err(|e| ApiError::bad_request(e.to_string())),
+        Encoding::Protobuf => {
+            let node = node.ok_or_else(|| ApiError::unsupported_media_type(&[]))?;
+            protobuf_value(node, bytes).map(Parsed::from)
+        }
+    }
+}
+
+/// An object in protobuf's envelope.
+fn protobuf_value(node: Node, bytes: &[u8]) -> Result<Value> {
+    let invalid = |e: protobuf::ProtobufError| ApiError::bad_request(e.to_string());
+    let envelope = protobuf::unwrap(bytes).map_err(invalid)?;
+    let mut value = protobuf::decode(node, envelope.raw).map_err(invalid)?;
+    if let Some(map) = value.as_object_mut() {
+        map.insert("apiVersion".into(), envelope.api_version.into());
+        map.insert("kind".into(), envelope.kind.into());
+    }
+    Ok(value)
 }
 
 pub fn undecodable(call: &Call, error: &decode::DecodeError) -> ApiError {

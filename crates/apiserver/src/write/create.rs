@@ -40,11 +40,23 @@ pub(crate) async fn create(core: &Core, call: &Call, bytes: Bytes) -> Result<Res
             let name = generated_name(meta_text(&candidate, "generateName"));
             metadata_mut(&mut candidate)?.insert("name".into(), name.into());
         }
+        let candidate = managed::update(call, None, candidate);
         match create_object(core, call, candidate, dry_run).await {
             Err(error) if error.reason == "AlreadyExists" && attempts > 0 => {}
             outcome => return written(call, 201, &outcome?),
         }
     }
+}
+
+/// A subresource that is answered rather than stored (`serviceaccounts/token`).
+pub(crate) async fn create_virtual(core: &Core, call: &Call, bytes: Bytes) -> Result<Response<Body>> {
+    let dry_run = call.dry_run("CreateOptions")?;
+    let row = call.subresource().ok_or_else(ApiError::no_such_path)?;
+    let node = atoll_kube_schema::table::type_of_kind(&row.group, &row.version, &row.kind)
+        .ok_or_else(|| ApiError::internal("the table lacks the kind of a subresource"))?;
+    let object = body::subresource_object(call, &bytes, node, body::field_validation(call, "CreateOptions")?)?;
+    let object = virtual_create(core, call, object, dry_run).await?;
+    crate::encoding::value_answer(call, 201, &object)
 }
 
 /// Lets the one who answers this virtual resource answer.
@@ -67,11 +79,10 @@ pub(crate) async fn virtual_create(core: &Core, call: &Call, object: Value, dry_
     server.ok_or_else(ApiError::method_not_allowed)?.create(&request, object).await
 }
 
-/// Creates a decoded object.
+/// Creates a decoded object that has its owners.
 pub(super) async fn create_object(core: &Core, call: &Call, mut object: Value, dry_run: bool) -> Result<Value> {
     let name = meta_text(&object, "name").to_owned();
     fill_system_metadata(&mut object)?;
-    let object = managed::update(call, None, object);
     let admitted = admit(core, call, None, attributes(call, Operation::Create, &name, object, None, dry_run)).await?;
     if dry_run && core.objects.get(admitted.key()).await?.is_some() {
         return Err(ApiError::already_exists(call.group_resource(), &name));

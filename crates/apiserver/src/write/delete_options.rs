@@ -1,11 +1,11 @@
 //! `DeleteOptions`, from the body or the query.
 
-use atoll_kube_schema::{FieldValidation, decode, parse_json, parse_yaml, table};
+use atoll_kube_schema::{FieldValidation, decode, table};
 use bytes::Bytes;
 use serde_json::Value;
 
+use super::body;
 use crate::error::{ApiError, Cause, Result};
-use crate::negotiate::{self, Encoding};
 use crate::pipeline::call::Call;
 
 /// What happens with the dependents of a deleted object.
@@ -34,7 +34,7 @@ impl DeleteOptions {
         DeleteOptions::of(&value)
     }
 
-    fn of(value: &Value) -> Result<DeleteOptions> {
+    pub fn of(value: &Value) -> Result<DeleteOptions> {
         let mut causes = Vec::new();
         let text = |key: &str| value.get(key).and_then(Value::as_str);
         let orphan = value.get("orphanDependents").and_then(Value::as_bool);
@@ -89,17 +89,13 @@ impl DeleteOptions {
 
 fn from_body(call: &Call, bytes: &Bytes) -> Result<Value> {
     let invalid = |e: &dyn std::fmt::Display| ApiError::bad_request(format!("the body is not DeleteOptions: {e}"));
-    let parsed = match negotiate::body_encoding(&call.headers, crate::encoding::HAS_PROTOBUF)? {
-        Encoding::Yaml => parse_yaml(bytes),
-        _ => parse_json(bytes),
-    }
-    .map_err(|e| invalid(&e))?;
+    let node = table::type_named("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions")
+        .ok_or_else(|| ApiError::internal("the table has no DeleteOptions"))?;
+    let parsed = body::parse(call, bytes, Some(node))?;
     let kind = parsed.value.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
     if kind != "DeleteOptions" {
         return Err(invalid(&format!("it is a {kind}")));
     }
-    let node = table::type_named("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions")
-        .ok_or_else(|| ApiError::internal("the table has no DeleteOptions"))?;
     decode::decode_built_in(node, parsed, FieldValidation::Ignore).map(|d| d.value).map_err(|e| invalid(&e))
 }
 

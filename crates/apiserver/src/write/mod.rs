@@ -1,11 +1,13 @@
 //! Writes: create, update, patch, delete. Each is one loop: read the current object, make the new one from it, take it through
 //! admission and commit it against the revision that was read; when somebody else was faster, begin again.
 
+pub(crate) mod binding;
 mod body;
 mod create;
 mod delete;
 mod delete_collection;
 mod delete_options;
+pub(crate) mod eviction;
 mod patch;
 pub(crate) mod scale;
 mod update;
@@ -17,7 +19,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-pub(crate) use create::create;
+pub(crate) use create::{create, create_virtual};
 pub(crate) use delete::delete;
 pub(crate) use delete_collection::delete_collection;
 pub(crate) use patch::patch;
@@ -82,6 +84,17 @@ pub(crate) fn attributes(
         warnings: call.warnings.clone(),
         audit_annotations: Vec::new(),
     }
+}
+
+/// Attributes of a create of a subresource whose body is of a kind of its own.
+pub(crate) fn subresource_attributes(call: &Call, name: &str, object: Value, dry_run: bool) -> Attributes {
+    attributes(call, Operation::Create, name, object, None, dry_run)
+}
+
+/// The answer of a subresource that has nothing to show.
+pub(crate) fn status_success() -> Response<Body> {
+    let status = serde_json::json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
+    crate::http_types::json_answer(201, &status)
 }
 
 /// Takes an object through admission.

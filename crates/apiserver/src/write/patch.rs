@@ -158,7 +158,9 @@ impl Patch<'_> {
             let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: {e}"));
             match e {
                 decode::DecodeError::Strict(_) => body::undecodable(self.call, &e),
-                _ => ApiError::invalid(&def.group, &def.kind, &self.call.info.name, vec![cause]),
+                _ => {
+                    ApiError::new(422, "Invalid", format!("{} is invalid: patch: {}", def.kind, cause.message)).with_cause(cause)
+                }
             }
         })?;
         decoded.warnings.into_iter().for_each(|w| self.call.warnings.add(w));

@@ -1,7 +1,7 @@
 //! The `scale` subresource: replicas of any kind whose row says where they are.
 
 use atoll_kube_schema::registry::ScalePaths;
-use atoll_kube_schema::{FieldValidation, LabelSelector, Schema, decode, parse_json, table};
+use atoll_kube_schema::{FieldValidation, LabelSelector, Schema, decode, table};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub(crate) async fn update(core: &Core, call: &Call, bytes: Bytes) -> Result<Res
     let dry_run = call.dry_run("UpdateOptions")?;
     managed::check_manager(call, "UpdateOptions")?;
     let (paths, node) = (paths(call)?, scale_node()?);
-    let parsed = parse_json(&bytes).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    let parsed = body::parse(call, &bytes, Some(node))?;
     let validation = body::field_validation(call, "UpdateOptions")?;
     let decoded = decode::decode_built_in(node, parsed, validation).map_err(|e| undecodable(&e))?;
     decoded.warnings.into_iter().for_each(|w| call.warnings.add(w));

@@ -36,11 +36,7 @@ struct Replace<'a> {
 impl Change for Replace<'_> {
     fn make(&self, current: Option<&Current>) -> Result<Made> {
         let live = current.map(|c| c.object.as_ref());
-        let object = match live {
-            Some(_) => managed::update(self.call, live, self.object.clone()),
-            None => self.object.clone(),
-        };
-        Ok(Made { object })
+        Ok(Made { object: managed::update(self.call, live, self.object.clone()) })
     }
 
     fn may_create(&self) -> bool {
