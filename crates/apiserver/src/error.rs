@@ -59,6 +59,8 @@ pub struct ApiError {
 
 pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
+const NO_SUCH_PATH: &str = "404 page not found";
+
 /// `group` and `plural` of a resource, as errors print them.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupResource<'a> {
@@ -121,7 +123,12 @@ impl ApiError {
 
     /// 404 of a path that nothing is served at.
     pub fn no_such_path() -> Self {
-        ApiError::new(404, "NotFound", "the server could not find the requested resource").with_details(Details::default())
+        ApiError::new(404, "NotFound", NO_SUCH_PATH)
+    }
+
+    /// Whether nothing is served at the path at all: that is answered in plain text, as upstream does.
+    pub fn is_no_such_path(&self) -> bool {
+        self.code == 404 && self.message == NO_SUCH_PATH
     }
 
     pub fn not_found(resource: GroupResource<'_>, name: &str) -> Self {

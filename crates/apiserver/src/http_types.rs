@@ -39,6 +39,9 @@ pub fn json_answer(code: u16, value: &serde_json::Value) -> Response<Body> {
 
 /// The answer of a request that failed.
 pub fn error_answer(error: &ApiError) -> Response<Body> {
+    if error.is_no_such_path() {
+        return answer(404, TEXT, format!("{error}\n"));
+    }
     let mut response = json_answer(error.code, &error.to_status());
     if let Some(seconds) = error.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0) {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());

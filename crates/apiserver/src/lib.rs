@@ -17,6 +17,7 @@ pub mod auth;
 pub mod bootstrap;
 pub mod cluster;
 mod convert;
+mod definitions;
 pub mod egress;
 mod encoding;
 pub mod error;

@@ -44,8 +44,11 @@ impl Core {
         let answer = Box::pin(core.handle(request, Origin::InProcess(Arc::new(UserInfo::apiserver())))).await;
         let code = answer.status().as_u16();
         let body = answer.into_body().collect().await.map_err(ApiError::internal)?.to_bytes();
-        let value: Value = serde_json::from_slice(&body).map_err(ApiError::internal)?;
-        if code < 400 { Ok(value) } else { Err(error_of_status(code, &value)) }
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(value) if code < 400 => Ok(value),
+            Ok(status) => Err(error_of_status(code, &status)),
+            Err(_) => Err(ApiError::new(code, "", String::from_utf8_lossy(&body))),
+        }
     }
 
     fn object_path(&self, def: &ResourceDef, namespace: &str, name: &str) -> String {

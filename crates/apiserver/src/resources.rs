@@ -9,10 +9,20 @@ use crate::http_types::Body;
 use crate::pipeline::Authorized;
 use crate::pipeline::call::{Call, read_body};
 use crate::server::Core;
-use crate::{read, write};
+use crate::{definitions, read, write};
 
 pub(crate) async fn serve(core: &Arc<Core>, authorized: Authorized) -> Result<Response<Body>> {
     let (call, _parts, body) = Call::resolve(authorized, core.registry())?;
+    if !definitions::is_definition(&call.def) || matches!(call.info.verb.as_str(), "get" | "list" | "watch") {
+        return answer(core, call, body).await;
+    }
+    let follow_up = call.on_row(call.def.clone(), &call.info.name, "");
+    let response = answer(core, call, body).await?;
+    definitions::follow(core, &follow_up).await?;
+    Ok(response)
+}
+
+async fn answer(core: &Arc<Core>, call: Call, body: Body) -> Result<Response<Body>> {
     match (call.info.verb.as_str(), call.info.subresource.as_str()) {
         ("get", "" | "status" | "resize" | "ephemeralcontainers" | "approval") => read::get(core, &call).await,
         ("get", "scale") => write::scale::get(core, &call).await,

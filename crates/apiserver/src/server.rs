@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 
 use crate::admission::Chain;
 use crate::auth::{Authenticators, Authorizers, UserInfo};
+use crate::definitions::Terminating;
 use crate::egress::SharedDialer;
 use crate::error::Result;
 use crate::http_types::Body;
@@ -38,6 +39,7 @@ pub(crate) struct Core {
     pub virtual_resources: Vec<Arc<dyn VirtualResource>>,
     pub dialer: SharedDialer,
     registry: ArcSwap<Registry>,
+    terminating: ArcSwap<Terminating>,
     is_bootstrapped: AtomicBool,
     is_stopping: AtomicBool,
     /// The core itself, for requests that it makes of itself.
@@ -47,6 +49,17 @@ pub(crate) struct Core {
 impl Core {
     pub fn registry(&self) -> Registry {
         Registry::clone(&self.registry.load())
+    }
+
+    pub fn set_registry(&self, registry: Registry, terminating: Terminating) {
+        self.terminating.store(Arc::new(terminating));
+        self.registry.store(Arc::new(registry));
+    }
+
+    /// Whether the definition of a custom resource is being deleted.
+    pub fn is_terminating(&self, group: &str, plural: &str) -> bool {
+        let terminating = self.terminating.load();
+        !terminating.is_empty() && terminating.contains(&(group.to_owned(), plural.to_owned()))
     }
 
     pub fn is_bootstrapped(&self) -> bool {
@@ -76,6 +89,7 @@ impl ApiServer {
                 virtual_resources: config.virtual_resources,
                 dialer: config.dialer,
                 registry: ArcSwap::from_pointee(Registry::builtin()),
+                terminating: ArcSwap::default(),
                 is_bootstrapped: AtomicBool::new(false),
                 is_stopping: AtomicBool::new(false),
             }),
@@ -84,6 +98,7 @@ impl ApiServer {
 
     /// Makes the server's own objects. Call before serving.
     pub async fn bootstrap(&self) -> Result<()> {
+        crate::definitions::resume(&self.core).await?;
         crate::bootstrap::ensure(&*self.core).await?;
         self.core.is_bootstrapped.store(true, Ordering::Release);
         Ok(())

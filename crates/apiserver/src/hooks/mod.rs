@@ -45,3 +45,8 @@ pub fn grace_seconds(def: &ResourceDef, object: &Value, asked: Option<i64>) -> i
     }
     pods::grace_seconds(object, asked)
 }
+
+/// A finalizer that the first delete of an object sets.
+pub fn deletion_finalizer(def: &ResourceDef) -> Option<&'static str> {
+    crate::definitions::is_definition(def).then_some(crate::definitions::FINALIZER)
+}

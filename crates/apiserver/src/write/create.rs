@@ -28,6 +28,10 @@ pub(crate) async fn create(core: &Core, call: &Call, bytes: Bytes) -> Result<Res
         let object = virtual_create(core, call, object, dry_run).await?;
         return written(call, 201, &object);
     }
+    if core.is_terminating(&call.def.group, &call.def.plural) {
+        let why = "create not allowed while custom resource definition is terminating";
+        return Err(ApiError::forbidden(call.group_resource(), meta_text(&object, "name"), why));
+    }
     if !meta_text(&object, "resourceVersion").is_empty() {
         return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
     }

@@ -108,7 +108,9 @@ fn next_step(call: &Call, now: &Value, options: &DeleteOptions) -> Result<Step> 
             return Ok(Step::Nothing);
         }
     }
-    set_finalizers(&mut object, options)?;
+    // Once it is being deleted, a finalizer that was taken away does not come back.
+    let own = hooks::deletion_finalizer(&call.def).filter(|_| !is_marked);
+    set_finalizers(&mut object, options, own)?;
     if grace > 0 {
         mark(&mut object, grace, is_marked)?;
         hooks::begin_deletion(&call.def, &mut object);
@@ -130,7 +132,7 @@ fn next_step(call: &Call, now: &Value, options: &DeleteOptions) -> Result<Step> 
 }
 
 /// The garbage collector's finalizers, as the propagation policy wants them.
-fn set_finalizers(object: &mut Value, options: &DeleteOptions) -> Result<()> {
+fn set_finalizers(object: &mut Value, options: &DeleteOptions, own: Option<&str>) -> Result<()> {
     let metadata = metadata_mut(object)?;
     let old: Vec<Value> = metadata.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
     let has = |name: &str| old.iter().any(|f| f == name);
@@ -144,6 +146,9 @@ fn set_finalizers(object: &mut Value, options: &DeleteOptions) -> Result<()> {
     };
     let mut new: Vec<Value> = old.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();
     if let Some(name) = wants {
+        new.push(name.into());
+    }
+    if let Some(name) = own.filter(|name| !new.iter().any(|f| f == name)) {
         new.push(name.into());
     }
     if new.is_empty() {
@@ -181,11 +186,11 @@ mod tests {
     fn finalizers_follow_the_propagation_policy() {
         let with = |propagation| DeleteOptions { propagation, ..DeleteOptions::default() };
         let mut object = json!({"metadata": {"finalizers": ["a/b"]}});
-        set_finalizers(&mut object, &with(Some(Propagation::Foreground))).unwrap();
+        set_finalizers(&mut object, &with(Some(Propagation::Foreground)), None).unwrap();
         assert_eq!(object["metadata"]["finalizers"], json!(["a/b", "foregroundDeletion"]));
-        set_finalizers(&mut object, &with(None)).unwrap();
+        set_finalizers(&mut object, &with(None), None).unwrap();
         assert_eq!(object["metadata"]["finalizers"], json!(["a/b", "foregroundDeletion"]));
-        set_finalizers(&mut object, &with(Some(Propagation::Background))).unwrap();
+        set_finalizers(&mut object, &with(Some(Propagation::Background)), None).unwrap();
         assert_eq!(object["metadata"]["finalizers"], json!(["a/b"]));
     }
 }

@@ -107,6 +107,11 @@ impl Change for ScaleChange<'_> {
         let replicas = wanted.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default();
         if replicas < 0 {
             let message = format!("Invalid value: {replicas}: must be greater than or equal to 0");
+            let def = &self.call.def;
+            if def.is_custom() {
+                let cause = Cause::new("FieldValueInvalid", format!(".{}", self.paths.spec_replicas), message);
+                return Err(ApiError::invalid(&def.group, &def.kind, &self.call.info.name, vec![cause]));
+            }
             let cause = Cause::new("FieldValueInvalid", "spec.replicas", message);
             return Err(ApiError::invalid("autoscaling", "Scale", &self.call.info.name, vec![cause]));
         }

@@ -100,7 +100,8 @@ fn check_version(call: &Call, object: &Value, now: &Current, change: &dyn Change
         let message =
             format!("Invalid value: {}: must be specified for an update", if stated.is_empty() { "0x0" } else { stated });
         let cause = Cause::new("FieldValueInvalid", "metadata.resourceVersion", message);
-        return Err(ApiError::invalid(&call.def.group, &call.def.kind, &call.info.name, vec![cause]));
+        // Upstream names the resource where the kind should be.
+        return Err(ApiError::invalid(&call.def.group, &call.def.plural, &call.info.name, vec![cause]));
     }
     let version: u64 = stated
         .parse()
