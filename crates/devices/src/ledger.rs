@@ -5,6 +5,7 @@
 //! it took unless confirmed (2308). Each entry carries the generation of its last writing, so that a guard or a listing
 //! that is older than an entry leaves it alone (2478, 2923).
 
+mod observe;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
