@@ -1,7 +1,7 @@
 //! Who owns which field: the glue between requests and `kube_schema::apply`.
 
 use atoll_kube_schema::apply::{
-    self, ApplyError, CONFLICT_REASON, FieldManagerFault, FieldSet, Filter, OnConflict, ReplicasPath, UpdateContext, Versions,
+    self, ApplyError, CONFLICT_REASON, FieldManagerFault, Filter, OnConflict, ReplicasPath, UpdateContext, Versions,
 };
 use atoll_kube_schema::structural::Structural;
 use atoll_kube_schema::table::Node;
@@ -55,31 +55,6 @@ impl CallVersions<'_> {
     }
 }
 
-/// What the endpoint of a call resets, as a filter of what its users come to own.
-fn filter(call: &Call) -> Option<Filter> {
-    let subresource = call.info.subresource.as_str();
-    match subresource {
-        "resize" => {
-            return Some(Filter::include(&[
-                &["spec", "containers", "*", "resources"],
-                &["spec", "initContainers", "*", "resources"],
-            ]));
-        }
-        "ephemeralcontainers" => return Some(Filter::include(&[&["spec", "ephemeralContainers"]])),
-        _ => {}
-    }
-    let fields = call.def.reset_fields(subresource);
-    if fields.iter().any(|f| f == "*") {
-        return Some(Filter::include(&[&["status"]]));
-    }
-    if fields.is_empty() {
-        return None;
-    }
-    let paths: Vec<Vec<&str>> = fields.iter().map(|f| f.split('.').collect()).collect();
-    let paths: Vec<&[&str]> = paths.iter().map(Vec::as_slice).collect();
-    Some(Filter::Exclude(FieldSet::of_fields(&paths)))
-}
-
 fn with_context<T>(call: &Call, run: impl FnOnce(&UpdateContext<'_>) -> T) -> T {
     let unknown = Structural::default();
     let schema = match &call.def.schema {
@@ -87,7 +62,8 @@ fn with_context<T>(call: &Call, run: impl FnOnce(&UpdateContext<'_>) -> T) -> T 
         _ => call.def.schema().unwrap_or(Schema::Custom(&unknown)),
     };
     let agent = call.headers.get(http::header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let (filter, api_version) = (filter(call), call.def.api_version());
+    let filter = Filter::of_endpoint(&call.def, &call.info.subresource);
+    let api_version = call.def.api_version();
     run(&UpdateContext {
         schema,
         api_version: &api_version,

@@ -66,6 +66,7 @@ pub fn prepare_update(def: &ResourceDef, attributes: &mut Attributes) -> Result<
     let now = jiff::Timestamp::now();
     atoll_kube_schema::prepare_update(def, &attributes.subresource, &mut attributes.object, &old, now);
     attributes.object = canonical(def, attributes.object.take())?;
+    atoll_kube_schema::apply::keep_times_of_equal(&old, &mut attributes.object);
     Ok(())
 }
 
