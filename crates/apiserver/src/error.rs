@@ -107,6 +107,11 @@ impl ApiError {
         ApiError::new(400, "BadRequest", message)
     }
 
+    /// 400 for what another crate says is wrong with the request.
+    pub fn bad_request_of(why: impl std::fmt::Display) -> Self {
+        ApiError::bad_request(why.to_string())
+    }
+
     pub fn unauthorized() -> Self {
         ApiError::new(401, "Unauthorized", "Unauthorized")
     }

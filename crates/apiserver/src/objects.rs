@@ -80,7 +80,10 @@ impl Objects {
             }
         };
         match self.store.apply(op).await.map_err(store_error)? {
-            Outcome::Applied(applied) => Ok(Committed::Done(applied.revision)),
+            Outcome::Applied(applied) => {
+                admitted.settle();
+                Ok(Committed::Done(applied.revision))
+            }
             Outcome::Conflict { .. } => Ok(Committed::Raced),
         }
     }

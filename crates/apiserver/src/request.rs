@@ -126,6 +126,10 @@ impl Query {
         self.get(key).unwrap_or_default()
     }
 
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
+    }
+
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> + 'a {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }

@@ -9,10 +9,13 @@ use crate::http_types::Body;
 use crate::pipeline::Authorized;
 use crate::pipeline::call::{Call, read_body};
 use crate::server::Core;
-use crate::{definitions, read, write};
+use crate::{connect, definitions, read, write};
 
 pub(crate) async fn serve(core: &Arc<Core>, authorized: Authorized) -> Result<Response<Body>> {
-    let (call, _parts, body) = Call::resolve(authorized, core.registry())?;
+    let (call, parts, body) = Call::resolve(authorized, core.registry())?;
+    if call.info.is_connect() {
+        return connect::serve(core, &call, parts, body).await;
+    }
     if !definitions::is_definition(&call.def) || matches!(call.info.verb.as_str(), "get" | "list" | "watch") {
         return answer(core, call, body).await;
     }

@@ -13,12 +13,14 @@ use http_body_util::BodyExt;
 
 use crate::admission::Chain;
 use crate::auth::{Authenticators, Authorizers, UserInfo};
+use crate::cluster::{ClusterApi, Resource};
 use crate::definitions::Terminating;
 use crate::egress::SharedDialer;
 use crate::error::Result;
 use crate::http_types::Body;
 use crate::objects::Objects;
 use crate::pipeline::Origin;
+use crate::services::Services;
 use crate::virtual_resource::VirtualResource;
 
 /// What a server is made of.
@@ -29,6 +31,10 @@ pub struct Config {
     pub admission: Chain,
     pub virtual_resources: Vec<Arc<dyn VirtualResource>>,
     pub dialer: SharedDialer,
+    /// Range of the cluster addresses of Services, such as `10.96.0.0/12`.
+    pub service_cidr: String,
+    /// How kubelets are called: the authority that they are verified by and the server's client certificate.
+    pub kubelet_tls: Arc<rustls::ClientConfig>,
 }
 
 pub(crate) struct Core {
@@ -38,6 +44,8 @@ pub(crate) struct Core {
     pub admission: Chain,
     pub virtual_resources: Vec<Arc<dyn VirtualResource>>,
     pub dialer: SharedDialer,
+    pub services: Arc<Services>,
+    pub kubelet_tls: Arc<rustls::ClientConfig>,
     registry: ArcSwap<Registry>,
     terminating: ArcSwap<Terminating>,
     is_bootstrapped: AtomicBool,
@@ -78,8 +86,10 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    pub fn new(config: Config) -> ApiServer {
-        ApiServer {
+    /// A server of `config`; `None` if its `service_cidr` is no IPv4 range of /8 to /30.
+    pub fn new(config: Config) -> Option<ApiServer> {
+        let services = Arc::new(Services::new(&config.service_cidr)?);
+        Some(ApiServer {
             core: Arc::new_cyclic(|this| Core {
                 this: this.clone(),
                 objects: Objects::new(config.store),
@@ -88,16 +98,21 @@ impl ApiServer {
                 admission: config.admission,
                 virtual_resources: config.virtual_resources,
                 dialer: config.dialer,
+                services,
+                kubelet_tls: config.kubelet_tls,
                 registry: ArcSwap::from_pointee(Registry::builtin()),
                 terminating: ArcSwap::default(),
                 is_bootstrapped: AtomicBool::new(false),
                 is_stopping: AtomicBool::new(false),
             }),
-        }
+        })
     }
 
     /// Makes the server's own objects. Call before serving.
     pub async fn bootstrap(&self) -> Result<()> {
+        for service in self.core.list(Resource::core("services"), "").await?.items {
+            self.core.services.adopt(&service);
+        }
         crate::definitions::resume(&self.core).await?;
         crate::bootstrap::ensure(&*self.core).await?;
         self.core.is_bootstrapped.store(true, Ordering::Release);

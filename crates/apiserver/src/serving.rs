@@ -87,6 +87,26 @@ pub fn tls_config(certificate_pem: &str, key_pem: &str) -> Result<Arc<rustls::Se
     Ok(Arc::new(config))
 }
 
+/// The TLS side of a client that trusts `ca_pem` and shows this certificate: how kubelets are called.
+pub fn client_tls_config(ca_pem: &str, certificate_pem: &str, key_pem: &str) -> Result<Arc<rustls::ClientConfig>, TlsError> {
+    let certificates = |pem: &str| {
+        CertificateDer::pem_slice_iter(pem.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| TlsError::Certificate(e.to_string()))
+    };
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in certificates(ca_pem)? {
+        roots.add(certificate)?;
+    }
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|e| TlsError::Certificate(e.to_string()))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(certificates(certificate_pem)?, key)?;
+    Ok(Arc::new(config))
+}
+
 fn algorithms(provider: &CryptoProvider) -> WebPkiSupportedAlgorithms {
     provider.signature_verification_algorithms
 }

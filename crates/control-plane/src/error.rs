@@ -18,6 +18,8 @@ pub enum Error {
     Store(#[from] atoll_store::Error),
     #[error("the serving certificate: {0}")]
     Tls(#[from] atoll_apiserver::serving::TlsError),
+    #[error("{0:?} is no range of cluster addresses; it has to be an IPv4 range of /8 to /30 such as 10.96.0.0/12")]
+    ServiceRange(String),
     #[error("cannot make the cluster's own objects: {0}")]
     Bootstrap(#[from] atoll_apiserver::ApiError),
 }

@@ -19,6 +19,8 @@ pub struct Files {
     pub service_account: ServiceAccountKey,
     /// Client certificate of the administrator, `system:masters`.
     pub admin: KeyPair,
+    /// Client certificate of the API server towards kubelets.
+    pub kubelet_client: KeyPair,
 }
 
 /// First address of a range: that of the Service `kubernetes`.
@@ -74,8 +76,10 @@ impl Files {
             usages: Usages::CLIENT,
             ttl: limits::LEAF_TTL,
         };
+        let kubelet_client = LeafSpec { common_name: "kube-apiserver-kubelet-client", ..admin.clone() };
         let serving = pki.leaf("apiserver", &ca, &serving, now)?;
         let admin = pki.leaf("admin", &ca, &admin, now)?;
+        let kubelet_client = pki.leaf("apiserver-kubelet-client", &ca, &kubelet_client, now)?;
         let service_account = match pki.read("sa.key")? {
             Some(pem) => ServiceAccountKey::from_pem(&pem)?,
             None => {
@@ -85,7 +89,7 @@ impl Files {
                 key
             }
         };
-        Ok(Files { ca, serving, service_account, admin })
+        Ok(Files { ca, serving, service_account, admin, kubelet_client })
     }
 
     /// Writes `admin.kubeconfig` for a server at `server` (`https://HOST:PORT`) and answers its path.

@@ -30,6 +30,8 @@ impl ControlPlane {
         let files = Files::open(options)?;
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(Options::new(options.dir.join("data")))?);
         let certificates = ClientCertificates { ca_pem: files.ca.certificate_pem().to_owned() };
+        let client = &files.kubelet_client;
+        let kubelet_tls = serving::client_tls_config(files.ca.certificate_pem(), &client.certificate_pem, &client.key_pem)?;
         let server = ApiServer::new(Config {
             store: store.clone(),
             authenticators: Authenticators { members: vec![Arc::new(certificates)], allow_anonymous: true },
@@ -37,7 +39,10 @@ impl ControlPlane {
             admission: admission::Chain { plugins: admission::default_plugins() },
             virtual_resources: Vec::new(),
             dialer: Arc::new(egress::Direct),
-        });
+            service_cidr: options.service_cidr.clone(),
+            kubelet_tls,
+        })
+        .ok_or_else(|| Error::ServiceRange(options.service_cidr.clone()))?;
         server.bootstrap().await?;
         let tls = serving::tls_config(&files.serving.certificate_pem, &files.serving.key_pem)?;
         let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { host_of(address) };

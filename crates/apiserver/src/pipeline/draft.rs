@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::admission::{Attributes, Operation};
 use crate::error::Result;
 use crate::server::Core;
+use crate::services::Reservation;
 use crate::{convert, strategy};
 
 /// What all steps carry.
@@ -20,6 +21,8 @@ struct Draft {
     /// Revision of the object that this replaces or deletes; none for a create.
     base: Option<u64>,
     attributes: Attributes,
+    /// Addresses and ports that this write has taken.
+    reservation: Option<Reservation>,
 }
 
 impl Draft {
@@ -44,7 +47,7 @@ pub(crate) struct Admitted {
 
 impl Decoded {
     pub fn new(def: Arc<ResourceDef>, key: String, base: Option<u64>, attributes: Attributes) -> Decoded {
-        Decoded(Draft { def, key, base, attributes })
+        Decoded(Draft { def, key, base, attributes, reservation: None })
     }
 
     /// Runs the mutating plugins. What they changed is brought into canonical form and defaulted again.
@@ -62,11 +65,18 @@ impl Decoded {
 
 impl Mutated {
     /// Fills what the server decides and checks the rules of the kind.
-    pub fn validate(mut self) -> Result<Validated> {
+    pub fn validate(mut self, core: &Core) -> Result<Validated> {
         if !self.0.is_own_kind() {
             return Ok(Validated(self.0));
         }
-        let Draft { def, attributes, .. } = &mut self.0;
+        let Draft { def, attributes, reservation, .. } = &mut self.0;
+        if attributes.is_resource("", "services") {
+            let old = attributes.old.clone();
+            *reservation = match attributes.operation {
+                Operation::Delete => old.map(|old| core.services.release(&old)),
+                _ => Some(core.services.reserve(&mut attributes.object, old.as_deref(), &attributes.name)?),
+            };
+        }
         match attributes.operation {
             Operation::Create => strategy::prepare_create(def, attributes)?,
             Operation::Update => strategy::prepare_update(def, attributes)?,
@@ -107,6 +117,13 @@ impl Admitted {
         self.draft.attributes.object
     }
 
+    /// What was taken for this write is kept: it is committed.
+    pub fn settle(&self) {
+        if let Some(reservation) = &self.draft.reservation {
+            reservation.settle();
+        }
+    }
+
     pub fn erases_history(&self) -> bool {
         self.draft.def.strategy.erases_history
     }
@@ -114,6 +131,7 @@ impl Admitted {
     /// A delete that does not remove yet: the object stays, marked.
     pub fn into_mark(mut self, stored: Value, object: Value) -> Admitted {
         self.stored = Some(stored);
+        self.draft.reservation = None;
         self.draft.attributes.object = object;
         self
     }

@@ -37,7 +37,7 @@ pub(crate) async fn bind(core: &Core, call: &Call, bytes: Bytes) -> Result<Respo
         let pod = bound(call, &now, &binding)?;
         let attributes = subresource_attributes(call, &name, binding.clone(), dry_run);
         let draft = Decoded::new(call.def.clone(), call.key(&name), Some(now.revision), attributes);
-        let admitted = draft.mutate(core).await?.validate()?.admit(core).await?.into_mark(pod.clone(), pod);
+        let admitted = draft.mutate(core).await?.validate(core)?.admit(core).await?.into_mark(pod.clone(), pod);
         if let Written::Done(_) = commit(core, admitted, dry_run).await? {
             return Ok(status_success());
         }

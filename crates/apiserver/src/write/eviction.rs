@@ -38,7 +38,7 @@ pub(crate) async fn evict(core: &Core, call: &Call, bytes: Bytes) -> Result<Resp
     }
     let attributes = subresource_attributes(call, &call.info.name, eviction, options.dry_run);
     let draft = Decoded::new(call.def.clone(), call.key(&call.info.name), Some(now.revision), attributes);
-    draft.mutate(core).await?.validate()?.admit(core).await?;
+    draft.mutate(core).await?.validate(core)?.admit(core).await?;
     if is_counted(&now.object) {
         take_disruption(core, call, &now.object, options.dry_run).await?;
         mark(core, call, options.dry_run).await?;

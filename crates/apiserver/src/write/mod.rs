@@ -100,7 +100,7 @@ pub(crate) fn status_success() -> Response<Body> {
 /// Takes an object through admission.
 pub(crate) async fn admit(core: &Core, call: &Call, base: Option<u64>, attributes: Attributes) -> Result<Admitted> {
     let key = call.key(&attributes.name);
-    Decoded::new(call.def.clone(), key, base, attributes).mutate(core).await?.validate()?.admit(core).await
+    Decoded::new(call.def.clone(), key, base, attributes).mutate(core).await?.validate(core)?.admit(core).await
 }
 
 /// What a write came to.
