@@ -1,11 +1,19 @@
 //! Is an object acceptable: rules of metadata, of the kind, and of a custom kind's schema. The findings come in upstream's order
 //! and words; a write with any is 422 `Invalid`.
 
+mod check;
 pub mod error;
+mod formats;
+mod kinds;
 pub mod meta;
 pub mod names;
+mod path;
+mod predicates;
 pub mod rules;
+mod selectors;
 pub mod structural;
+mod tables;
+mod view;
 
 use serde_json::Value;
 
@@ -17,6 +25,10 @@ use crate::registry::{NameRule, ResourceDef, SchemaSource};
 /// Judges an object that is about to be created (after `prepare_create`).
 pub fn validate_create(def: &ResourceDef, object: &Value) -> Vec<FieldError> {
     let meta = object.get("metadata").unwrap_or(&Value::Null);
+    if !def.is_stored {
+        // A review has no name of its own.
+        return kind(def, Write { object, old: None, subresource: "" });
+    }
     let mut errors = meta::kind_create(def, meta);
     errors.extend(kind(def, Write { object, old: None, subresource: "" }));
     // The common rules come last, and only when the kind had nothing to say, so that its words are the ones seen.

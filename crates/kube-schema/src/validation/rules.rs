@@ -1,8 +1,11 @@
-//! Field rules of the built-in kinds: one row per rule, looked up by group and plural.
+//! Field rules of the built-in kinds: sections of the tables, looked up by group, plural and subresource.
 
 use serde_json::Value;
 
+use super::check::Check;
 use super::error::FieldError;
+use super::path::Path;
+use super::tables;
 use crate::registry::ResourceDef;
 
 /// What a rule sees of a write.
@@ -15,15 +18,13 @@ pub struct Write<'a> {
     pub subresource: &'a str,
 }
 
-/// A rule of one kind.
-pub type Rule = fn(Write<'_>) -> Vec<FieldError>;
-
-/// Kind (`group/plural`) and rule; a kind may have several rows. Sorted by kind.
-const RULES: &[(&str, Rule)] = &[];
-
-/// Applies every rule of the kind.
+/// Applies every rule of the kind at that endpoint.
 pub fn apply(def: &ResourceDef, write: Write<'_>) -> Vec<FieldError> {
-    let kind = format!("{}/{}", def.group, def.plural);
-    let start = RULES.partition_point(|(k, _)| *k < kind.as_str());
-    RULES[start..].iter().take_while(|(k, _)| *k == kind).flat_map(|(_, rule)| rule(write)).collect()
+    let mut name = format!("{}/{}", def.group, def.plural);
+    if !write.subresource.is_empty() {
+        name = format!("{name}/{}", write.subresource);
+    }
+    let mut check = Check::new(write);
+    tables::section(&mut check, &name, write.object, &Path::ROOT);
+    check.errors
 }
