@@ -27,7 +27,6 @@ pub fn hook(name: &str) -> Option<Hook> {
         "priority_class" => priority_class,
         "runtime_overhead" => runtime_overhead,
         "repeated_tolerations" => repeated_tolerations,
-        "lease_strategy" => lease_strategy,
         _ => return None,
     };
     Some(rule)
@@ -185,15 +184,5 @@ fn repeated_tolerations<'a>(c: &mut Check<'a>, tolerations: &'a Value, path: &Pa
         if !seen.insert(key) {
             c.duplicate(&path.index(i), toleration.clone());
         }
-    }
-}
-
-fn lease_strategy<'a>(c: &mut Check<'a>, strategy: &'a Value, path: &Path<'_>) {
-    let strategy = strategy.as_str().unwrap_or_default();
-    let place = path.field("strategy");
-    if strategy.contains('/') {
-        c.qualified_name(&place, strategy);
-    } else if strategy != "OldestEmulationVersion" {
-        c.not_supported(&place, strategy, &["OldestEmulationVersion"]);
     }
 }

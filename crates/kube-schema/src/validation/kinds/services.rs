@@ -26,8 +26,16 @@ pub fn hook(name: &str) -> Option<Hook> {
     Some(rule)
 }
 
+/// The addresses in either form: the single field stands for a list of one.
+fn cluster_ip_list(service: &Value) -> Vec<&str> {
+    match (texts(service, "spec.clusterIPs"), text(service, "spec.clusterIP")) {
+        (list, ip) if list.is_empty() && !ip.is_empty() => vec![ip],
+        (list, _) => list,
+    }
+}
+
 fn is_headless(service: &Value) -> bool {
-    texts(service, "spec.clusterIPs") == ["None"]
+    cluster_ip_list(service) == ["None"]
 }
 
 fn kind(service: &Value) -> &str {
@@ -95,7 +103,10 @@ fn by_type(c: &mut Check<'_>, service: &Value, path: &Path<'_>) {
             c.invalid(&path.field("clusterIPs").index(0), "None", detail);
         }
         "ExternalName" => {
-            for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            if !cluster_ip_list(service).is_empty() {
+                c.forbidden(&path.field("clusterIPs"), "may not be set for ExternalName services");
+            }
+            for field in ["ipFamilies", "ipFamilyPolicy"] {
                 let value = at(service, "spec").get(field).unwrap_or(&Value::Null);
                 if !value.is_null() && value.as_array().is_none_or(|a| !a.is_empty()) {
                     c.forbidden(&path.field(field), "may not be set for ExternalName services");
@@ -170,18 +181,17 @@ fn cluster_ips(c: &mut Check<'_>, service: &Value, path: &Path<'_>) {
         return;
     }
     let spec = at(service, "spec");
-    let ips = texts(spec, "clusterIPs");
-    let shown = Value::from(list(spec, "clusterIPs").to_vec());
+    let ips = cluster_ip_list(service);
+    let shown = Value::from(ips.clone());
     let place = path.field("clusterIPs");
     match (text(spec, "clusterIP"), ips.first()) {
         ("", Some(_)) => c.invalid(&place, shown.clone(), "must be empty when `clusterIP` is not specified"),
-        ("", None) => {}
-        (_, None) => c.required(&place, ""),
+        (_, None) => {}
         (ip, Some(first)) if ip != *first => c.invalid(&place, shown.clone(), "first value must match `clusterIP`"),
         _ => {}
     }
     families(c, spec, path);
-    let known = texts(c.old, "spec.clusterIPs");
+    let known = cluster_ip_list(c.old);
     let before = c.errors.len();
     for (i, ip) in ips.iter().enumerate() {
         if i == 0 && *ip == "None" {
@@ -371,8 +381,8 @@ fn cluster_ip_changes(c: &mut Check<'_>, service: &Value, old: &Value, path: &Pa
     if is_headless(old) && is_headless(service) {
         return;
     }
-    let (now, before) = (texts(service, "spec.clusterIPs"), texts(old, "spec.clusterIPs"));
-    let shown = Value::from(list(service, "spec.clusterIPs").to_vec());
+    let (now, before) = (cluster_ip_list(service), cluster_ip_list(old));
+    let shown = Value::from(now.clone());
     let place = path.field("clusterIPs");
     const ONCE: &str = "may not change once set";
     if before.len() == now.len() {
@@ -410,7 +420,7 @@ fn family_changes(c: &mut Check<'_>, service: &Value, old: &Value, path: &Path<'
         }
         return;
     }
-    if before.len() > now.len() && texts(service, "spec.clusterIPs").is_empty() {
+    if before.len() > now.len() && cluster_ip_list(service).is_empty() {
         c.invalid(&place, shown.clone(), "primary ipFamily can not be unset");
     }
     if let (Some(b), Some(n)) = (before.first(), now.first())
