@@ -1,5 +1,7 @@
 //! The device manager against a plugin over real sockets.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The `host` runtime with real processes: start, log, exec, limits, and a second agent that takes up what runs.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! A worker: root inside, nobody outside.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::os::unix::fs::MetadataExt;

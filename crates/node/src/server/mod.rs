@@ -29,7 +29,9 @@ pub mod auth;
 mod exec;
 pub mod logs;
 mod port_forward;
+mod port_streams;
 mod query;
+mod spdy;
 mod tls;
 mod websocket;
 

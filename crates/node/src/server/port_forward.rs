@@ -8,17 +8,26 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use super::Answer;
 use super::query::Query;
 use super::websocket::{self, Socket};
+use super::{Answer, port_streams};
 use crate::pods::context::{Node, Placed};
 use crate::pods::worker::key_of;
 use crate::runtime::{Runtime, Stream};
 
 const PROTOCOLS: [&str; 2] = ["v4.channel.k8s.io", "portforward.k8s.io"];
 
+/// The protocol of kubectl since 1.31: SPDY streams inside a WebSocket.
+const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+
 /// Answers a port-forward request.
 pub fn answer<R: Runtime>(request: Request<Incoming>, node: Arc<Node<R>>, placed: Placed, query: &Query) -> Answer {
+    if websocket::offers(&request, TUNNEL) {
+        return websocket::accept(request, &[TUNNEL], move |socket, _| port_streams::tunnel(socket, node, placed));
+    }
+    if websocket::is_spdy(&request) {
+        return websocket::accept_spdy(request, "portforward.k8s.io", move |io| port_streams::serve(io, node, placed));
+    }
     let lists = query.all("port").into_iter().chain(query.all("ports"));
     let words: Vec<String> = lists.flat_map(|l| l.split(',').map(str::to_owned).collect::<Vec<_>>()).collect();
     let ports: Result<Vec<u16>, _> = words.iter().map(|p| p.parse()).collect();

@@ -28,7 +28,7 @@ where
     let header = |name: http::HeaderName| request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let upgrade = header(http::header::UPGRADE);
     if !upgrade.eq_ignore_ascii_case("websocket") {
-        let why = "this node speaks WebSocket for exec, attach and port-forward; SPDY is not served\n".to_owned();
+        let why = "this node speaks WebSocket for exec and attach; SPDY is served for port-forward only\n".to_owned();
         return Err((StatusCode::BAD_REQUEST, why));
     }
     let offered: Vec<&str> = header(http::header::SEC_WEBSOCKET_PROTOCOL).split(',').map(str::trim).collect();
@@ -55,6 +55,44 @@ where
                 let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
                 then(socket, chosen).await;
             }
+            Err(e) => tracing::debug!("upgrade: {e}"),
+        }
+    });
+    Ok(response)
+}
+
+fn header<'a>(request: &'a Request<Incoming>, name: &str) -> &'a str {
+    request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+}
+
+/// Whether the client offers a WebSocket protocol.
+pub fn offers(request: &Request<Incoming>, protocol: &str) -> bool {
+    header(request, "sec-websocket-protocol").split(',').any(|p| p.trim() == protocol)
+}
+
+/// Whether the client asks for plain SPDY.
+pub fn is_spdy(request: &Request<Incoming>) -> bool {
+    header(request, "upgrade").eq_ignore_ascii_case("SPDY/3.1")
+}
+
+/// Accepts an upgrade to SPDY with a stream protocol and runs `then` on the connection.
+pub fn accept_spdy<F, Fut>(request: Request<Incoming>, protocol: &'static str, then: F) -> Answer
+where
+    F: FnOnce(TokioIo<Upgraded>) -> Fut + Send + 'static,
+    Fut: Future<Output = ()> + Send,
+{
+    let offered = header(&request, "x-stream-protocol-version");
+    if !offered.split(',').any(|p| p.trim() == protocol) {
+        return Err((StatusCode::FORBIDDEN, format!("stream protocol {offered:?} is not served, but {protocol} is\n")));
+    }
+    let mut response: Response<super::Body> = text(StatusCode::SWITCHING_PROTOCOLS, "");
+    response.headers_mut().remove(http::header::CONTENT_TYPE);
+    for (name, value) in [("connection", "Upgrade"), ("upgrade", "SPDY/3.1"), ("x-stream-protocol-version", protocol)] {
+        response.headers_mut().insert(name, http::HeaderValue::from_static(value));
+    }
+    tokio::spawn(async move {
+        match hyper::upgrade::on(request).await {
+            Ok(upgraded) => then(TokioIo::new(upgraded)).await,
             Err(e) => tracing::debug!("upgrade: {e}"),
         }
     });
