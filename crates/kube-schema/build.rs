@@ -84,7 +84,10 @@ fn parse_field(line: &str) -> Field {
     for word in words {
         match word.split_once('=').unwrap_or((word, "")) {
             ("atomic", _) => field.attributes |= attribute::ATOMIC_MAP,
-            ("granular", _) => field.is_granular = true,
+            ("granular", _) => {
+                field.is_granular = true;
+                field.attributes |= attribute::GRANULAR_MAP;
+            }
             ("list", "set") => field.attributes |= attribute::LIST_SET,
             ("list", "map") => field.attributes |= attribute::LIST_MAP,
             ("list", _) => field.attributes |= attribute::LIST_ATOMIC,

@@ -25,6 +25,7 @@ pub mod structural;
 pub mod table;
 pub mod timestamp;
 pub mod validation;
+pub mod warnings;
 
 pub use convert::convert;
 pub use decode::{DecodeError, Decoded, FieldValidation, Parsed, decode, parse_json, parse_yaml};
@@ -35,6 +36,7 @@ pub use registry::{NameRule, Registry, ResourceDef, SchemaSource, StorageIdentit
 pub use schema::{ListType, PatchStrategy, Schema, Shape};
 pub use selector::{FieldSelector, LabelSelector};
 pub use validation::{FieldError, validate_create, validate_update};
+pub use warnings::warnings;
 
 /// The Kubernetes version whose API this crate holds.
 pub const API_VERSION: &str = "v1.36.0";

@@ -9,7 +9,7 @@ mod pods;
 mod rows;
 mod rules;
 mod services;
-mod workloads;
+pub(crate) mod workloads;
 
 use serde_json::{Map, Value};
 

@@ -23,6 +23,7 @@ pub(super) fn apply(type_name: &str, map: &mut Object) {
         "core.v1.LimitRangeItem" => limit_range_item,
         "core.v1.ReplicationController" => workloads::replication_controller,
         "apps.v1.DeploymentSpec" => workloads::deployment_spec,
+        "apps.v1.DaemonSet" => workloads::daemon_set,
         "apps.v1.DaemonSetSpec" => workloads::daemon_set_spec,
         "apps.v1.StatefulSetSpec" => workloads::stateful_set_spec,
         "batch.v1.Job" => workloads::job,

@@ -45,6 +45,15 @@ pub(super) fn deployment_spec(map: &mut Object) {
     rolling(map, "strategy", &[("maxUnavailable", "25%".into()), ("maxSurge", "25%".into())]);
 }
 
+/// The generation of a DaemonSet's template lives on in an annotation that the server keeps.
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+pub(super) fn daemon_set(map: &mut Object) {
+    if let Some(annotations) = child(map, "metadata").and_then(|m| child(m, "annotations")) {
+        set_default(annotations, TEMPLATE_GENERATION, "0");
+    }
+}
+
 pub(super) fn daemon_set_spec(map: &mut Object) {
     rolling(map, "updateStrategy", &[("maxUnavailable", 1.into()), ("maxSurge", 0.into())]);
 }

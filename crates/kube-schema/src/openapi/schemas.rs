@@ -82,6 +82,9 @@ impl Schemas {
         if node.is_atomic_map() {
             schema.insert("x-kubernetes-map-type".to_owned(), "atomic".into());
         }
+        if let Some(unions) = unions(node.type_name().unwrap_or_default()) {
+            schema.insert("x-kubernetes-unions".to_owned(), unions);
+        }
         if let Some((group, version, kind)) = node.gvk() {
             schema.insert("x-kubernetes-group-version-kind".to_owned(), json!([gvk(group, version, kind)]));
         } else if node.is_of_every_group() {
@@ -175,6 +178,25 @@ impl Schemas {
             (kind, ..) => scalar(kind, self.dialect),
         }
     }
+}
+
+/// `x-kubernetes-unions`: of these fields one is set, and the discriminator says which.
+fn unions(type_name: &str) -> Option<Value> {
+    let (discriminator, fields): (&str, &[&str]) = match type_name.strip_prefix("io.k8s.api.")? {
+        "core.v1.AppArmorProfile" | "core.v1.SeccompProfile" => ("type", &["localhostProfile"]),
+        "core.v1.PodSchedulingGroup" => ("", &["podGroupName"]),
+        "flowcontrol.v1.LimitResponse" => ("type", &["queuing"]),
+        "flowcontrol.v1.PriorityLevelConfigurationSpec" => ("type", &["exempt", "limited"]),
+        "flowcontrol.v1.Subject" => ("kind", &["group", "serviceAccount", "user"]),
+        _ => return None,
+    };
+    let capitalised = |field: &str| field[..1].to_uppercase() + &field[1..];
+    let by: Map<String, Value> = fields.iter().map(|f| ((*f).to_owned(), capitalised(f).into())).collect();
+    let mut union = json!({"fields-to-discriminateBy": by});
+    if !discriminator.is_empty() {
+        union["discriminator"] = discriminator.into();
+    }
+    Some(json!([union]))
 }
 
 /// `x-kubernetes-group-version-kind` of one kind.

@@ -4,11 +4,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{copy, get, pods};
+use crate::defaults::workloads::TEMPLATE_GENERATION;
 use crate::defaults::{Object, child, is_unset, items, set_default, text};
 use crate::registry::ResourceDef;
 use crate::timestamp::format_time;
-
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub(super) fn create(def: &ResourceDef, object: &mut Value, now: Timestamp) {
     let Some(map) = object.as_object_mut() else { return };
@@ -23,7 +22,10 @@ pub(super) fn create(def: &ResourceDef, object: &mut Value, now: Timestamp) {
             claim_sources(map);
         }
         ("", "serviceaccounts") => secret_references(map),
-        ("apps", "daemonsets") => set_template_generation(map, 1),
+        ("apps", "daemonsets") => {
+            let stated = template_generation(&Value::Object(map.clone())).max(1);
+            set_template_generation(map, stated);
+        }
         ("batch", "jobs") => job(map),
         ("apiextensions.k8s.io", "customresourcedefinitions") => stored_versions(map),
         _ => {}

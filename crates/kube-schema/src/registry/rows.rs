@@ -3,7 +3,7 @@
 //! Keys of a row: `verbs` (`*` = all eight), `short`, `categories`, `virtual` (nothing is stored), `name` (rule of names),
 //! `create-on-update`, `unconditional`, `generation` (paths, `-` for none after creation), `generation-from-update` (no generation
 //! on create), `reset` (paths), `select` (label or label=path|path), `no-namespace-selector`, `graceful`, `ttl`, `erase`,
-//! `stored-as` (GROUP/VERSION/PLURAL/KIND). Keys of a subresource: `kind` (GROUP/VERSION/KIND), `reset`.
+//! `stored-as` (GROUP/VERSION/PLURAL/KIND), `deprecated` (since, then what replaces it). Keys of a subresource: `kind` (GROUP/VERSION/KIND), `reset`.
 
 use super::{
     GroupDef, NameRule, ResourceDef, ScalePaths, SchemaSource, SelectableField, StorageIdentity, Strategy, SubresourceDef,
@@ -108,7 +108,12 @@ fn parse_row(words: &[&str]) -> ResourceDef {
         strategy: parse_strategy(&words[5..], namespaced),
         scale: None,
         printer_columns: Vec::new(),
-        deprecation_warning: None,
+        deprecation_warning: value("deprecated").map(|words| {
+            let (since, replacement) = words.split_once(';').unwrap_or((words, ""));
+            let api = if group.is_empty() { version.clone() } else { format!("{group}/{version}") };
+            let instead = if replacement.is_empty() { String::new() } else { format!("; use {}", replacement.replace('_', " ")) };
+            format!("{api} {kind} is deprecated in {since}+{instead}")
+        }),
         group,
         version,
         kind,
