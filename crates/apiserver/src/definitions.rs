@@ -72,7 +72,9 @@ pub(crate) async fn follow(core: &Core, call: &Call) -> Result<()> {
             changed["status"] = wanted;
             match core.update(changed, "status").await {
                 // A newer write has its own follow-up.
-                Err(error) if error.code != 409 && error.code != 404 => return Err(error),
+                Err(error) if error.code != 409 && error.code != 404 => {
+                    tracing::error!(name = meta_text(definition, "name"), %error, "the status of a definition cannot be written");
+                }
                 _ => {}
             }
         }

@@ -92,6 +92,11 @@ impl Files {
         Ok(Files { ca, serving, service_account, admin, kubelet_client })
     }
 
+    /// The authority once more, for the controller that signs requests.
+    pub fn signing_ca(&self) -> Option<CertificateAuthority> {
+        CertificateAuthority::from_pem(self.ca.certificate_pem(), &self.ca.key_pem()).ok()
+    }
+
     /// Writes `admin.kubeconfig` for a server at `server` (`https://HOST:PORT`) and answers its path.
     pub fn write_admin_kubeconfig(&self, dir: &Path, server: &str) -> Result<PathBuf> {
         let kubeconfig = Kubeconfig {

@@ -8,6 +8,7 @@
 //!
 //! It deliberately does not know tenants, nodes or how it is supervised.
 
+mod components;
 mod error;
 mod files;
 mod run;
@@ -15,6 +16,7 @@ mod run;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+pub use components::client;
 pub use error::{Error, Result};
 pub use files::Files;
 pub use run::ControlPlane;

@@ -8,7 +8,9 @@ use atoll_apiserver::auth::{Authenticators, Authorizers, ClientCertificates, Mas
 use atoll_apiserver::{ApiServer, Config, admission, egress, serving};
 use atoll_store::{EmbeddedStore, Options, Store};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
+use crate::components::Components;
 use crate::{ControlPlaneOptions, Error, Files, Result};
 
 /// A control plane that is ready to serve.
@@ -19,6 +21,7 @@ pub struct ControlPlane {
     tls: Arc<rustls::ServerConfig>,
     address: SocketAddr,
     kubeconfig: PathBuf,
+    components: Components,
 }
 
 impl ControlPlane {
@@ -48,7 +51,7 @@ impl ControlPlane {
         let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { host_of(address) };
         let url = format!("https://{host}:{}", address.port());
         let kubeconfig = files.write_admin_kubeconfig(&options.dir, &url)?;
-        Ok(ControlPlane { server, store, listener, tls, address, kubeconfig })
+        Ok(ControlPlane { server, store, listener, tls, address, kubeconfig, components: Components::new(options, &files) })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -67,7 +70,11 @@ impl ControlPlane {
 
     /// Serves until `stop` resolves, then closes the store in good order.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<()> {
+        let (stop_components, components_stop) = watch::channel(false);
+        let mut components = self.components.start(&self.server, &components_stop);
         serving::serve(self.server, self.listener, self.tls, stop).await;
+        stop_components.send_replace(true);
+        while components.join_next().await.is_some() {}
         self.store.close().await?;
         Ok(())
     }

@@ -118,12 +118,18 @@ pub fn check_namespace(call: &Call, object: &mut Value) -> Result<()> {
     if stated == wanted {
         return Ok(());
     }
-    if !stated.is_empty() {
+    if !stated.is_empty() && !wanted.is_empty() {
         return Err(ApiError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
     }
-    metadata_mut(object)?.insert("namespace".into(), wanted.into());
+    let metadata = metadata_mut(object)?;
+    if wanted.is_empty() {
+        // Cluster scope: a stated namespace means nothing.
+        metadata.remove("namespace");
+    } else {
+        metadata.insert("namespace".into(), wanted.into());
+    }
     Ok(())
 }
 

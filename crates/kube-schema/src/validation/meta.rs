@@ -111,6 +111,11 @@ fn kube_finalizers(meta: &Value) -> Vec<FieldError> {
         .collect()
 }
 
+/// The extension groups have finalizers of their own that are not qualified.
+fn demands_qualified_finalizers(def: &ResourceDef) -> bool {
+    !def.is_custom() && !matches!(def.group.as_str(), "apiextensions.k8s.io" | "apiregistration.k8s.io")
+}
+
 fn managed_fields(meta: &Value) -> Vec<FieldError> {
     let mut out = Vec::new();
     for (index, entry) in list(meta, "managedFields").iter().enumerate() {
@@ -225,7 +230,7 @@ pub fn object_meta_update(meta: &Value, old: &Value) -> Vec<FieldError> {
 /// A kind's own view of its metadata on create: the name's rule and, for built-in kinds, the finalizers'.
 pub fn kind_create(def: &ResourceDef, meta: &Value) -> Vec<FieldError> {
     let mut out = object_meta(meta, def.namespaced, def.strategy.name_rule);
-    if !def.is_custom() {
+    if demands_qualified_finalizers(def) {
         out.extend(kube_finalizers(meta));
     }
     out
@@ -234,7 +239,7 @@ pub fn kind_create(def: &ResourceDef, meta: &Value) -> Vec<FieldError> {
 /// A kind's own view of its metadata on update, which repeats the common one as upstream's strategies do.
 pub fn kind_update(def: &ResourceDef, meta: &Value, old: &Value) -> Vec<FieldError> {
     let mut out = object_meta_update(meta, old);
-    if !def.is_custom() {
+    if demands_qualified_finalizers(def) {
         out.extend(kube_finalizers(meta));
     }
     out
