@@ -254,6 +254,11 @@ impl Reservation {
         &self.node
     }
 
+    /// Whether nothing newer was written for the Pod.
+    pub fn is_current(&self) -> bool {
+        self.ledger.lock().entries.get(&self.uid).is_some_and(|entry| entry.generation == self.generation)
+    }
+
     /// Keeps it: the Pod carries the decision now, or may do so (an outcome that is not known counts as taken).
     pub fn confirm(mut self) {
         self.outcome = Outcome::Settled;

@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server could not be asked, or refused.
-    #[error("API call failed: {0}")]
+    #[error("API call failed: {}", api_message(.0))]
     Api(#[from] Box<kube::Error>),
     /// The API server did not answer in time.
     #[error("API call took longer than {}s", .0.as_secs())]
@@ -40,6 +40,14 @@ pub enum Error {
     /// Another process holds the Lease now.
     #[error("the lease {0} was lost")]
     LeaseLost(String),
+}
+
+/// What the API server said, without the Status around it: it goes into events.
+fn api_message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
 }
 
 impl From<kube::Error> for Error {

@@ -70,6 +70,7 @@ fn an_older_guard_does_not_undo_a_newer_reservation() {
     let ledger = one_card();
     let older = ledger.reserve(&ask("a", 5000, 30), &node("n")).unwrap();
     let newer = ledger.reserve(&ask("a", 6000, 40), &node("n")).unwrap();
+    assert!(newer.is_current() && !older.is_current());
     drop(older);
     assert_eq!(used(&ledger, 0, 0), (1, 6000, 40));
     newer.confirm();

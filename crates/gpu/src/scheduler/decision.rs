@@ -102,6 +102,37 @@ pub async fn withdraw(client: &kube::Client, key: &PodKey, version: &str) -> Res
     call(api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))).await.map(drop)
 }
 
+/// What became of a decision that was written.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The Pod, at this version, still claims the slices and has no node.
+    Claimed(String),
+    /// The Pod has a node.
+    Bound,
+    /// The Pod is gone or carries no such claim.
+    Clear,
+}
+
+/// Reads what became of a decision.
+pub async fn standing(client: &kube::Client, key: &PodKey, allocation: &Allocation) -> Result<Standing> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
+    Ok(call(api.get_opt(&key.name)).await?.map_or(Standing::Clear, |now| standing_of(&now, key, allocation)))
+}
+
+fn standing_of(now: &Pod, key: &PodKey, allocation: &Allocation) -> Standing {
+    let view = crate::view(now).unwrap_or_default();
+    if view.metadata.uid != key.uid {
+        return Standing::Clear;
+    }
+    if view.bound_node().is_some() {
+        return Standing::Bound;
+    }
+    match view.annotation(annotation::ALLOCATED) {
+        Some(text) if text == allocation.encode() => Standing::Claimed(now.metadata.resource_version.clone().unwrap_or_default()),
+        _ => Standing::Clear,
+    }
+}
+
 /// Whether the Pod carries a decision and no node.
 pub fn is_undone(pod: &PodView) -> bool {
     pod.bound_node().is_none() && pod.annotation(annotation::ALLOCATED).is_some()
@@ -143,5 +174,18 @@ mod tests {
         assert!(version(&pod(Some("m"), Some("GPU-x,NVIDIA,4000,30:;")), &key).is_err());
         assert!(version(&pod(Some("n"), Some("GPU-x,NVIDIA,4000,30:;")), &key).is_ok());
         assert!(version(&pod(None, None), &PodKey { uid: "other".into(), ..key }).is_err());
+    }
+
+    #[test]
+    fn a_decision_is_claimed_until_it_is_off_the_pod_or_bound() {
+        let text = "GPU-x,NVIDIA,4000,30:;";
+        let allocation = Allocation::decode(annotation::ALLOCATED, text).unwrap();
+        let key = PodKey::of(&pod(None, None));
+        let standing = |node, allocated, key: &PodKey| standing_of(&pod(node, allocated), key, &allocation);
+        assert_eq!(standing(None, Some(text), &key), Standing::Claimed("7".into()));
+        assert_eq!(standing(None, Some("GPU-y,NVIDIA,4000,30:;"), &key), Standing::Clear);
+        assert_eq!(standing(None, None, &key), Standing::Clear);
+        assert_eq!(standing(Some("n"), Some(text), &key), Standing::Bound);
+        assert_eq!(standing(Some("n"), Some(text), &PodKey { uid: "other".into(), ..key }), Standing::Clear);
     }
 }

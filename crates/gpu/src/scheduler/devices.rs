@@ -12,8 +12,9 @@ use atoll_scheduler::plugin::{Candidates, Cycle, Plugin, Rejection, Reservation}
 use atoll_scheduler::snapshot::{NodeInfo, PodInfo, Snapshot};
 use k8s_openapi::api::core::v1::{Node, Pod};
 
-use super::decision::{self, PodKey};
+use super::decision::{self, PodKey, Standing};
 use super::events::{Events, What};
+use crate::limits;
 
 /// A node's cards decide before everything else: HAMi names one node, whatever else would be said about it.
 const WEIGHT: i64 = 1_000_000;
@@ -80,6 +81,30 @@ fn withdraw_soon(client: kube::Client, key: PodKey, version: String) {
             tracing::debug!(pod = key.name, namespace = key.namespace, %error, "decision was not withdrawn");
         }
     });
+}
+
+/// Takes a failed decision off its Pod and only then gives its slices back.
+async fn give_back(client: kube::Client, key: PodKey, mut version: String, reservation: atoll_devices::Reservation) {
+    let mut attempt = 0;
+    // A newer decision on the same Pod writes over this one's annotations itself.
+    while reservation.is_current() && attempt < limits::DECISION_ATTEMPTS_MAX {
+        attempt += 1;
+        match decision::withdraw(&client, &key, &version).await {
+            Ok(()) => return,
+            Err(error) => tracing::debug!(pod = key.name, namespace = key.namespace, %error, "decision was not withdrawn"),
+        }
+        match decision::standing(&client, &key, reservation.allocation()).await {
+            Ok(Standing::Claimed(now)) => version = now,
+            Ok(Standing::Clear) => return,
+            // Bound after all; the watch will say so, and until then it counts.
+            Ok(Standing::Bound) => break,
+            Err(error) => tracing::debug!(pod = key.name, namespace = key.namespace, %error, "pod was not read"),
+        }
+    }
+    if reservation.is_current() {
+        // The claim may still be on the Pod: it counts until the Pod is planned again or gone.
+        reservation.confirm();
+    }
 }
 
 impl Plugin for Devices {
@@ -222,9 +247,9 @@ impl Drop for Promise {
         let Some(reservation) = self.reservation.take() else { return };
         let message = format!("not bound to node {}; it is tried again", reservation.node());
         self.events.tell(What::BindingFailed, &self.pod, message);
-        drop(reservation);
-        if let Some(version) = self.written.take() {
-            withdraw_soon(self.client.clone(), PodKey::of(&self.pod), version);
+        if let (Some(version), Ok(runtime)) = (self.written.take(), tokio::runtime::Handle::try_current()) {
+            // What the Pod's annotations claim is not free before they are gone.
+            runtime.spawn(give_back(self.client.clone(), PodKey::of(&self.pod), version, reservation));
         }
     }
 }
