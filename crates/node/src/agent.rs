@@ -46,7 +46,10 @@ pub async fn run(options: NodeOptions, shutdown: impl Future<Output = ()>) -> Re
         tokio::select! {
             () = &mut shutdown => return Ok(()),
             ended = run_once(&options, &paths) => match ended {
-                Ok(()) => tracing::info!("client certificate renewed, connecting again"),
+                Ok(()) => {
+                    tracing::info!("connecting again: the client certificate is renewed or the Node is gone");
+                    tokio::time::sleep(limits::POD_RETRY).await;
+                }
                 // An API that is not there yet, or not any more, is waited for; containers go on meanwhile.
                 Err(e @ (Error::Api(_) | Error::CertificateRequest { .. })) => {
                     tracing::warn!("{e}; trying again");

@@ -28,6 +28,20 @@ fn runtime(root: &Path) -> HostRuntime {
     HostRuntime::new(paths, common::program(), "atoll".into(), false, cgroups, Arc::new(network)).unwrap()
 }
 
+/// Removes the groups of this test's process when a test ends.
+struct Groups;
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        for hierarchy in ["", "memory", "cpu", "pids"] {
+            let own = format!("atoll-test-{}", std::process::id());
+            let own = Path::new("/sys/fs/cgroup").join(hierarchy).join(own);
+            let _ = fs::remove_dir(own.join("kubepods"));
+            let _ = fs::remove_dir(own);
+        }
+    }
+}
+
 fn container(name: &str, args: &[&str]) -> ContainerSpec {
     let pod = PodKey { namespace: "n".into(), name: "p".into(), uid: "uid-1".into() };
     ContainerSpec {
@@ -47,6 +61,7 @@ fn container(name: &str, args: &[&str]) -> ContainerSpec {
         host_network: false,
         host_pid: false,
         limits: Limits::default(),
+        annotations: std::collections::BTreeMap::new(),
         stdin: false,
         stdin_once: false,
         tty: false,
@@ -70,6 +85,7 @@ async fn a_container_sees_its_image_and_its_volumes_alone() {
     if !common::is_root("a_container_sees_its_image_and_its_volumes_alone") {
         return;
     }
+    let _groups = Groups;
     let root = tempfile::tempdir().unwrap();
     let runtime = runtime(root.path());
     assert!(matches!(runtime.image("atoll"), Image::Present { .. }));
@@ -119,6 +135,7 @@ async fn a_second_agent_takes_up_what_runs() {
     if !common::is_root("a_second_agent_takes_up_what_runs") {
         return;
     }
+    let _groups = Groups;
     let root = tempfile::tempdir().unwrap();
     let spec = container("c", &["wait"]);
     let running = runtime(root.path()).start(&spec).await.unwrap();
@@ -138,6 +155,7 @@ async fn a_program_that_cannot_start_says_why() {
     if !common::is_root("a_program_that_cannot_start_says_why") {
         return;
     }
+    let _groups = Groups;
     let root = tempfile::tempdir().unwrap();
     let runtime = runtime(root.path());
     let mut spec = container("c", &[]);
@@ -154,6 +172,7 @@ async fn a_container_that_takes_too_much_memory_is_killed_alone() {
     if !common::is_root("a_container_that_takes_too_much_memory_is_killed_alone") {
         return;
     }
+    let _groups = Groups;
     let root = tempfile::tempdir().unwrap();
     let runtime = runtime(root.path());
     if !runtime.limits_memory() {

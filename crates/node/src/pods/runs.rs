@@ -35,6 +35,7 @@ impl<R: Runtime> Worker<R> {
         record.image_id = image_id;
         let key = self.record.run(name);
         self.save_run()?;
+        self.forget_old_run(&key);
         let running = match self.node.runtime.find(&key) {
             // The agent was ended between start and record.
             Some(running) => Ok(running),
@@ -82,6 +83,17 @@ impl<R: Runtime> Worker<R> {
         record
     }
 
+    /// Of the runs before, the latest is kept for its log.
+    fn forget_old_run(&self, key: &RunKey) {
+        let Some(old) = key.attempt.checked_sub(2) else { return };
+        let pod = &key.pod;
+        let _ = crate::paths::remove_tree(&self.node.paths.container(&pod.uid, &key.container, old));
+        let logs = self.node.paths.pod_logs(&pod.namespace, &pod.name, &pod.uid).join(&key.container);
+        let log = logs.join(format!("{old}.log"));
+        let _ = std::fs::remove_file(crate::runtime::host::log::rotated(&log));
+        let _ = std::fs::remove_file(log);
+    }
+
     fn save_run(&self) -> Result<()> {
         crate::paths::write_record(&self.node.paths.pod_record(&self.record.key.uid), &self.record)
     }
@@ -90,6 +102,7 @@ impl<R: Runtime> Worker<R> {
         let events = &self.node.events;
         let message = format!("Container started: {}", container.name);
         events.pod(&self.pod, Some(&container.name), Severity::Normal, "Started", message);
+        self.go_ahead();
         let probed = self.is_probed(container);
         if let Some(record) = self.record.containers.get_mut(&container.name) {
             record.state = State::Running { id: running.id.clone(), started_at: running.started_at };

@@ -62,6 +62,7 @@ impl<R: Runtime> Start<'_, R> {
             privileged: context.and_then(|c| c.privileged) == Some(true),
             host_network: spec.host_network == Some(true),
             host_pid: spec.host_pid == Some(true),
+            annotations: devices.annotations.clone(),
             limits: resources::limits(container.resources.as_ref()),
             stdin: container.stdin == Some(true),
             stdin_once: container.stdin_once == Some(true),

@@ -228,7 +228,8 @@ impl<R: Runtime> Worker<R> {
     /// Address and volumes, before the first container and again after a failure.
     async fn prepare(&mut self) -> Result<()> {
         make_dir(&self.node.paths.pod(&self.record.key.uid), 0o755)?;
-        if self.record.sandbox.is_none() {
+        // While nothing runs, what the containers share may have gone with a boot of the node.
+        if self.record.sandbox.is_none() || !self.record.any_running() {
             let host_network = self.pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
             self.record.sandbox = Some(self.node.runtime.prepare(&self.record.key, host_network).await?);
         }
@@ -258,6 +259,11 @@ impl<R: Runtime> Worker<R> {
         {
             tracing::warn!(pod = %self.record.key, "volumes not refreshed: {e}");
         }
+    }
+
+    /// A container has started: what was waited for is there.
+    pub(super) fn go_ahead(&mut self) {
+        self.retry_pause = limits::POD_RETRY;
     }
 
     /// A container waits for something; the next look is not at once.

@@ -114,7 +114,7 @@ fn differs(a: &NodeStatus, b: &NodeStatus) -> bool {
     still(a) != still(b)
 }
 
-/// Keeps the Node's status, for ever. A change of devices is sent at once.
+/// Keeps the Node's status until the Node is gone. A change of devices is sent at once.
 pub async fn keep<R: Runtime>(node: Arc<Node<R>>, facts: Facts, first: NodeStatus) {
     let api: Api<NodeObject> = Api::all(node.client.clone());
     let mut devices = node.devices.changes();
@@ -131,6 +131,8 @@ pub async fn keep<R: Runtime>(node: Arc<Node<R>>, facts: Facts, first: NodeStatu
                     sent = status;
                     sent_at = Some(Instant::now());
                 }
+                // Somebody deleted the Node: it has to be registered again.
+                Err(kube::Error::Api(e)) if e.code == 404 => return,
                 Err(e) => {
                     tracing::warn!("node status not sent: {e}");
                     pause = limits::POD_RETRY;

@@ -1,5 +1,6 @@
 //! What runs containers. Pods know this trait only; [`host`] runs them as processes of this machine.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -76,6 +77,8 @@ pub struct ContainerSpec {
     pub host_network: bool,
     pub host_pid: bool,
     pub limits: Limits,
+    /// What device plugins want to tell the runtime.
+    pub annotations: BTreeMap<String, String>,
     pub stdin: bool,
     pub stdin_once: bool,
     pub tty: bool,

@@ -110,12 +110,13 @@ impl Volumes {
 
     fn empty_dir(&self, context: &Context<'_>, name: &str, empty: &EmptyDirVolumeSource) -> Result<Source> {
         let directory = self.paths.volume(context.uid(), "kubernetes.io~empty-dir", name);
-        if !directory.exists() {
-            make_dir(&directory, 0o777)?;
-            if empty.medium.as_deref() == Some("Memory") {
-                let bytes = empty.size_limit.as_ref().and_then(|q| millis(&q.0)).map(|m| m / 1000);
-                tmpfs(&directory, bytes)?;
-            }
+        let is_new = !directory.exists();
+        make_dir(&directory, 0o777)?;
+        if empty.medium.as_deref() == Some("Memory") {
+            let bytes = empty.size_limit.as_ref().and_then(|q| millis(&q.0)).map(|m| m / 1000);
+            tmpfs(&directory, bytes)?;
+        }
+        if is_new {
             fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).map_err(Error::file(&directory))?;
             own(&directory, context.fs_group())?;
         }

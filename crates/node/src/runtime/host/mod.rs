@@ -109,6 +109,7 @@ impl HostRuntime {
             cgroups,
             oom_counter,
             log: log.join(&key.container).join(format!("{}.log", key.attempt)),
+            annotations: spec.annotations.clone(),
             stdin: spec.stdin,
             stdin_once: spec.stdin_once,
             tty: spec.tty,

@@ -1,5 +1,6 @@
 //! What the agent tells the launcher and what the shim tells the agent: files of JSON, so that either may be restarted.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,7 @@ pub struct LaunchSpec {
     pub oom_counter: Option<PathBuf>,
     pub log: PathBuf,
     pub attach_socket: PathBuf,
+    pub annotations: BTreeMap<String, String>,
     pub stdin: bool,
     pub stdin_once: bool,
     pub tty: bool,
