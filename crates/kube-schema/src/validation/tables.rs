@@ -30,7 +30,7 @@ use super::check::Check;
 use super::path::Path;
 use super::{predicates, view};
 
-const TABLES: [&str; 8] = [
+const TABLES: [&str; 9] = [
     include_str!("table/pods.txt"),
     include_str!("table/volumes.txt"),
     include_str!("table/workloads.txt"),
@@ -39,6 +39,7 @@ const TABLES: [&str; 8] = [
     include_str!("table/storage.txt"),
     include_str!("table/policy.txt"),
     include_str!("table/admission.txt"),
+    include_str!("table/devices.txt"),
 ];
 
 /// Name and rows of each section, by name.

@@ -6,6 +6,9 @@ mod autoscaling;
 mod certificates;
 mod containers;
 mod cron;
+mod definition_schema;
+mod definitions;
+mod devices;
 mod env;
 mod events;
 mod flow;
@@ -20,6 +23,7 @@ mod policy;
 mod probes;
 mod quota;
 mod resources;
+mod reviews;
 mod security;
 mod services;
 mod storage;
@@ -31,7 +35,7 @@ use super::check::Hook;
 
 /// The rule of this name.
 pub fn hook(name: &str) -> Option<Hook> {
-    const MODULES: [fn(&str) -> Option<Hook>; 26] = [
+    const MODULES: [fn(&str) -> Option<Hook>; 29] = [
         pod::hook,
         pod_status::hook,
         pod_update::hook,
@@ -58,6 +62,9 @@ pub fn hook(name: &str) -> Option<Hook> {
         flow::hook,
         networking::hook,
         policy::hook,
+        definitions::hook,
+        devices::hook,
+        reviews::hook,
     ];
     MODULES.iter().find_map(|find| find(name))
 }
