@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let mut names: Vec<String> = std::env::args().skip(1).collect();
     let mut options = ControllersOptions::default();
     if names.first().is_some_and(|first| first == "--ca") {

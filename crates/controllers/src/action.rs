@@ -7,6 +7,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// Field managers are named after it: what controllers write belongs to the name that clients of Kubernetes expect there.
+const USER_AGENT: &str = "kube-controller-manager/v1.36";
+
 /// What a write does, by HTTP method and content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
@@ -159,11 +162,9 @@ impl Write {
             Verb::JsonPatch => ("PATCH", "application/json-patch+json"),
             Verb::Delete => ("DELETE", "application/json"),
         };
-        let builder = http::Request::builder().method(method).uri(&self.path);
-        Ok(builder
-            .header("content-type", content)
-            .header("accept", "application/json")
-            .body(self.body.to_string().into_bytes())?)
+        let builder = http::Request::builder().method(method).uri(&self.path).header("user-agent", USER_AGENT);
+        let builder = builder.header("content-type", content).header("accept", "application/json");
+        Ok(builder.body(self.body.to_string().into_bytes())?)
     }
 }
 

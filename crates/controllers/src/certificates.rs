@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::controller::{Builder, Controller};
 use crate::env::Env;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::executor::send;
 use crate::workload::pods;
 use atoll_pki::{CertificateAuthority, CertificateInfo, RequestInfo, Usages};
@@ -86,7 +86,8 @@ pub fn start_approving(env: &Env) -> Vec<Controller> {
                 Some(Candidate::Approve(reason)) => reason,
                 Some(Candidate::IfAllowed(subresource, reason)) => {
                     if !allowed(&client, &csr, subresource).await? {
-                        return Ok(Vec::new());
+                        // The permission may come later; nothing announces it.
+                        return Err(Error::Unfinished(format!("the author of {key} may not have it yet")));
                     }
                     reason
                 }

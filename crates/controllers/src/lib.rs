@@ -39,12 +39,14 @@ mod quota;
 mod rbac;
 mod selector;
 mod service_account;
+mod token;
 mod volume;
 mod workload;
 
 pub use env::{ClientFor, ControllersOptions, Env, LegacyTokens};
 pub use error::{Error, Result};
 pub use table::{CONTROLLERS, MISSING};
+pub use token::EcTokens;
 
 /// Runs the selected controllers until `shutdown` resolves. No failure of a controller ends it.
 pub async fn run(options: ControllersOptions, clients: ClientFor, shutdown: impl Future<Output = ()> + Send) {

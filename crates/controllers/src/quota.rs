@@ -6,18 +6,22 @@ use crate::env::Env;
 use crate::error::Result;
 use crate::executor::send;
 use crate::key::Key;
+use crate::workload::pods;
 use atoll_apiserver::quota::{DeviceView, Usage, applies, covered, plus, usage_of};
 use atoll_kube_schema::quantity::{Format, Quantity};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use serde::Serialize;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How often kinds that are not watched for quotas are counted again.
 const RECOUNT: Duration = Duration::from_secs(5);
+
+/// How long a quota must be unchanged before a smaller count than the charge is believed.
+const SETTLE: Duration = Duration::from_millis(300);
 
 /// Puts the controller together.
 pub fn start(env: &Env) -> Vec<Controller> {
@@ -33,13 +37,32 @@ pub fn start(env: &Env) -> Vec<Controller> {
     };
     let (for_pods, for_services, for_claims) = (in_namespace.clone(), in_namespace.clone(), in_namespace);
     let user = "system:serviceaccount:kube-system:resourcequota-controller";
+    // What appears was charged by admission before it appeared; only a quota whose limits are news, and what goes or shrinks,
+    // needs a count.
     let builder = Builder::new(env, "resourcequota-controller", user)
-        .each(&quotas)
+        .on(&quotas, |quota| if is_counted(quota) { Vec::new() } else { vec![Key::of(&quota.metadata)] })
         .reads(&nodes)
-        .on(&all_pods, move |o| for_pods(o.metadata.namespace.as_ref()))
-        .on(&services, move |o| for_services(o.metadata.namespace.as_ref()))
-        .on(&claims, move |o| for_claims(o.metadata.namespace.as_ref()));
+        .reads(&all_pods)
+        .reads(&services)
+        .reads(&claims);
+    let (pods_queue, services_queue, claims_queue) = (builder.queue.clone(), builder.queue.clone(), builder.queue.clone());
+    all_pods.on_change(move |old, new| {
+        if let Some(old) = old.filter(|old| new.is_none_or(|new| new.spec != old.spec || pods::phase(new) != pods::phase(old))) {
+            for_pods(old.metadata.namespace.as_ref()).into_iter().for_each(|key| pods_queue.add(key));
+        }
+    });
+    services.on_change(move |old, new| {
+        if let Some(old) = old.filter(|old| new.is_none_or(|new| new.spec != old.spec)) {
+            for_services(old.metadata.namespace.as_ref()).into_iter().for_each(|key| services_queue.add(key));
+        }
+    });
+    claims.on_change(move |old, new| {
+        if let Some(old) = old.filter(|old| new.is_none_or(|new| new.spec != old.spec)) {
+            for_claims(old.metadata.namespace.as_ref()).into_iter().for_each(|key| claims_queue.add(key));
+        }
+    });
     let client = builder.client.clone();
+    let settling = Arc::new(Settling::default());
     vec![builder.ask(move |key| {
         let quota = quotas.get(&key);
         let cached = Cached {
@@ -47,16 +70,20 @@ pub fn start(env: &Env) -> Vec<Controller> {
             services: values(&services.in_namespace(&key.namespace)),
             claims: values(&claims.in_namespace(&key.namespace)),
         };
-        let (client, nodes) = (client.clone(), nodes.clone());
+        let (client, nodes, settling) = (client.clone(), nodes.clone(), settling.clone());
         async move {
-            let Some(quota) = quota.filter(|q| q.metadata.deletion_timestamp.is_none()) else { return Ok(Vec::new()) };
+            let Some(quota) = quota.filter(|q| q.metadata.deletion_timestamp.is_none()) else {
+                settling.forget(&key);
+                return Ok(Vec::new());
+            };
+            let unchanged_for = settling.unchanged_for(&key, quota.metadata.resource_version.as_deref(), Instant::now());
             let devices = if cached.pods.iter().any(DeviceView::is_needed) {
                 DeviceView::of_nodes(&values(&nodes.all()))
             } else {
                 DeviceView::default()
             };
             let counts = counts(&client, &key.namespace, &quota).await?;
-            Ok(plan(&quota, &cached, &devices, &counts))
+            Ok(plan(&quota, &cached, &devices, &counts, unchanged_for))
         }
     })]
 }
@@ -126,8 +153,39 @@ fn parse(amounts: &BTreeMap<String, Text>) -> Usage {
     amounts.iter().filter_map(|(name, text)| Some((name.clone(), Quantity::parse(&text.0).ok()?))).collect()
 }
 
-/// Counts, and writes the status if it says something else.
-fn plan(quota: &ResourceQuota, cached: &Cached, devices: &DeviceView, counts: &BTreeMap<(String, String), i64>) -> Vec<Action> {
+/// Whether the status speaks of the limits that stand now.
+fn is_counted(quota: &ResourceQuota) -> bool {
+    asked(quota).is_empty() && quota.status.as_ref().and_then(|s| s.hard.clone()).unwrap_or_default() == hard(quota)
+}
+
+/// Since when each quota has had its present version.
+#[derive(Default)]
+struct Settling(Mutex<HashMap<Key, (Option<String>, Instant)>>);
+
+impl Settling {
+    fn unchanged_for(&self, key: &Key, version: Option<&str>, now: Instant) -> Duration {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = known.entry(key.clone()).or_insert_with(|| (version.map(str::to_owned), now));
+        if entry.0.as_deref() != version {
+            *entry = (version.map(str::to_owned), now);
+        }
+        now.duration_since(entry.1)
+    }
+
+    fn forget(&self, key: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+/// Counts, and writes the status if it says something else. What admission has charged may belong to an object that is not
+/// there yet, so less than the charge is written only when nothing was charged for a while (the version is the precondition).
+fn plan(
+    quota: &ResourceQuota,
+    cached: &Cached,
+    devices: &DeviceView,
+    counts: &BTreeMap<(String, String), i64>,
+    unchanged_for: Duration,
+) -> Vec<Action> {
     let hard_text = hard(quota);
     let limits = parse(&hard_text);
     let zero = |limit: &Quantity| Quantity::from_units(0, limit.format());
@@ -148,7 +206,12 @@ fn plan(quota: &ResourceQuota, cached: &Cached, devices: &DeviceView, counts: &B
     }
     let mut actions = Vec::new();
     let old = quota.status.clone().unwrap_or_default();
-    if old.hard.as_ref() != Some(&hard_text) || parse(&old.used.unwrap_or_default()) != used {
+    let charged = parse(&old.used.clone().unwrap_or_default());
+    let less = used.iter().any(|(name, amount)| charged.get(name).is_some_and(|charged| amount < charged));
+    if less && unchanged_for < SETTLE {
+        return vec![Action::After(SETTLE - unchanged_for)];
+    }
+    if old.hard.as_ref() != Some(&hard_text) || charged != used {
         let used = used.into_iter().map(|(name, amount)| (name, Text(amount.to_string()))).collect();
         let status = ResourceQuotaStatus { hard: Some(hard_text), used: Some(used) };
         actions.push(Action::update_sub(&ResourceQuota { status: Some(status), ..quota.clone() }, "status"));
@@ -168,7 +231,7 @@ mod tests {
     fn status(hard: Value, cached: &Cached, counts: &BTreeMap<(String, String), i64>) -> Value {
         let quota: ResourceQuota =
             from_value(json!({"metadata": {"name": "q", "namespace": "a"}, "spec": {"hard": hard}})).unwrap();
-        let actions = plan(&quota, cached, &DeviceView::default(), counts);
+        let actions = plan(&quota, cached, &DeviceView::default(), counts, SETTLE);
         let Some(Action::Write(Write { body, .. })) = actions.into_iter().next() else { panic!() };
         body["status"]["used"].clone()
     }
@@ -183,5 +246,21 @@ mod tests {
             status(hard, &cached, &counts),
             json!({"pods": "2", "requests.cpu": "1200m", "count/deployments.apps": "3", "limits.memory": "0"})
         );
+    }
+
+    #[test]
+    fn a_charge_whose_object_is_not_there_yet_is_not_taken_back() {
+        let quota: ResourceQuota =
+            from_value(json!({"metadata": {"name": "q", "namespace": "a"}, "spec": {"hard": {"pods": "2"}},
+            "status": {"hard": {"pods": "2"}, "used": {"pods": "1"}}}))
+            .unwrap();
+        let run = |age| plan(&quota, &Cached::default(), &DeviceView::default(), &BTreeMap::new(), age);
+        assert_eq!(run(Duration::from_millis(100)), [Action::After(Duration::from_millis(200))]);
+        assert!(matches!(run(SETTLE)[..], [Action::Write(_)]));
+        let settling = Settling::default();
+        let (key, now) = (Key::new("a", "q"), Instant::now());
+        assert_eq!(settling.unchanged_for(&key, Some("1"), now), Duration::ZERO);
+        assert_eq!(settling.unchanged_for(&key, Some("1"), now + SETTLE), SETTLE);
+        assert_eq!(settling.unchanged_for(&key, Some("2"), now + SETTLE), Duration::ZERO);
     }
 }

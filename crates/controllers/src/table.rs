@@ -20,6 +20,7 @@ const fn on(name: &'static str, start: fn(&Env) -> Vec<Controller>) -> Entry {
 /// All controllers.
 pub const CONTROLLERS: &[Entry] = &[
     on("serviceaccount-controller", crate::service_account::start),
+    on("serviceaccount-token-controller", crate::token::start),
     on("root-ca-certificate-publisher-controller", crate::service_account::start_root_ca),
     on("namespace-controller", crate::namespace::start),
     on("garbage-collector-controller", crate::gc::start),
@@ -51,7 +52,17 @@ pub const CONTROLLERS: &[Entry] = &[
 ];
 
 /// Controllers of upstream's controller manager that are not here yet.
-pub const MISSING: &[&str] = &[];
+pub const MISSING: &[&str] = &[
+    "horizontal-pod-autoscaler-controller",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-expander-controller",
+    "ephemeral-volume-controller",
+    "resourceclaim-controller",
+    "service-cidr-controller",
+    "legacy-serviceaccount-token-cleaner-controller",
+    "validatingadmissionpolicy-status-controller",
+    "volumeattributesclass-protection-controller",
+];
 
 /// The entries that `names` select (`*`, `NAME`, `-NAME`; nothing means `*`).
 pub fn select<'a>(names: &'a [String]) -> impl Iterator<Item = &'static Entry> + 'a {
@@ -62,4 +73,22 @@ pub fn select<'a>(names: &'a [String]) -> impl Iterator<Item = &'static Entry> +
         let all = names.iter().all(|name| name.starts_with('-')) || names.iter().any(|name| name == "*");
         (all && entry.by_default) || names.iter().any(|name| name == entry.name)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(selection: &[&str]) -> Vec<&'static str> {
+        let selection: Vec<String> = selection.iter().map(|s| (*s).to_owned()).collect();
+        select(&selection).map(|entry| entry.name).collect()
+    }
+
+    #[test]
+    fn selection_by_name_star_and_minus() {
+        let all = names(&[]).len();
+        assert_eq!((names(&["*"]).len(), names(&["-job-controller"]).len()), (all, all - 1));
+        assert_eq!(names(&["job-controller"]), ["job-controller"]);
+        assert!(MISSING.iter().all(|missing| CONTROLLERS.iter().all(|entry| entry.name != *missing)));
+    }
 }

@@ -176,6 +176,11 @@ fn pending(claim: &PersistentVolumeClaim) -> Vec<Action> {
     vec![Action::update_sub(&PersistentVolumeClaim { status: Some(status), ..claim.clone() }, "status")]
 }
 
+/// The claim as a volume refers to it.
+pub(super) fn reference(claim: &PersistentVolumeClaim) -> ObjectReference {
+    ObjectReference { resource_version: claim.metadata.resource_version.clone(), ..claim.object_ref(&()) }
+}
+
 /// The volume gets its `claimRef` first: of two claims that want it the API server lets one write through.
 fn bind(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Vec<Action> {
     let complete = |r: &ObjectReference| r.uid == claim.metadata.uid;
@@ -186,7 +191,7 @@ fn bind(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Vec<Action>
             taken.metadata.annotations.get_or_insert_default().insert(BOUND_BY_CONTROLLER.into(), "yes".into());
         }
         if let Some(spec) = &mut taken.spec {
-            spec.claim_ref = Some(claim.object_ref(&()));
+            spec.claim_ref = Some(reference(claim));
         }
         // The claim follows when the volume's change shows.
         return vec![Action::update(&taken)];

@@ -1,12 +1,11 @@
 //! Volumes that are directories: the provisioner `atoll.dev/directory`.
 
-use super::binder::PROVISIONED_BY;
+use super::binder::{PROVISIONED_BY, reference};
 use crate::action::Action;
 use crate::error::{Error, Result};
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use std::path::Path;
 
 /// Name of the provisioner in a StorageClass.
@@ -26,7 +25,7 @@ pub(super) fn provision(root: &Path, claim: &PersistentVolumeClaim, class: &Stor
         spec: Some(PersistentVolumeSpec {
             access_modes: spec.access_modes,
             capacity: spec.resources.and_then(|r| r.requests),
-            claim_ref: Some(claim.object_ref(&())),
+            claim_ref: Some(reference(claim)),
             host_path: Some(HostPathVolumeSource {
                 path: root.join(&name).to_string_lossy().into_owned(),
                 type_: Some("DirectoryOrCreate".into()),
