@@ -103,6 +103,8 @@ pub fn validate(def: &ResourceDef, attributes: &Attributes) -> Result<()> {
         _ => Vec::new(),
     };
     if errors.is_empty() {
+        let warnings = atoll_kube_schema::warnings(def, &attributes.object, attributes.old.as_deref());
+        warnings.into_iter().for_each(|w| attributes.warnings.add(w));
         return Ok(());
     }
     let causes = errors.iter().map(|e| Cause::new(e.reason.as_str(), e.field.clone(), e.body())).collect();

@@ -41,6 +41,9 @@ impl Call {
             watch: info.verb == "watch",
         };
         let accepted = if info.is_connect() { Accepted::JSON } else { negotiate::accept(&parsed.parts.headers, offer)? };
+        if let Some(text) = &def.deprecation_warning {
+            parsed.warnings.add(text.as_str());
+        }
         let call = Call {
             info,
             query: parsed.query,
