@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -38,6 +39,7 @@ use crate::volumes::{Tokens, Volumes};
 /// The process must have started without [`crate::hidden_main`] asking for another role, and rustls' provider must be
 /// installed.
 pub async fn run(options: NodeOptions, shutdown: impl Future<Output = ()>) -> Result<()> {
+    let options = NodeOptions { program: present(options.program), ..options };
     let paths = NodePaths::new(&options.root);
     paths.create()?;
     let _lock = lock(&paths)?;
@@ -59,6 +61,12 @@ pub async fn run(options: NodeOptions, shutdown: impl Future<Output = ()>) -> Re
             },
         }
     }
+}
+
+/// A program whose file was replaced outside a worker calls itself deleted, but is still mounted where it was.
+fn present(program: PathBuf) -> PathBuf {
+    let stripped = program.to_str().and_then(|p| p.strip_suffix(" (deleted)")).map(PathBuf::from);
+    stripped.filter(|p| p.exists()).unwrap_or(program)
 }
 
 /// Two agents on one root would start everything twice.

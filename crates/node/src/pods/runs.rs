@@ -153,7 +153,8 @@ impl<R: Runtime> Worker<R> {
 
     /// Counts as running without a process.
     fn simulate(&mut self, container: &Container) {
-        let message = format!("Simulated: image {:?} is not run, the container counts as running", container.image);
+        let image = container.image.as_deref().unwrap_or_default();
+        let message = format!("Simulated: image {image:?} is not run, the container counts as running");
         self.node.events.pod(&self.pod, Some(&container.name), Severity::Normal, "Simulated", message);
         let main = self.pod.spec.iter().flat_map(|s| &s.containers).any(|c| c.name == container.name);
         let keeps_running = main || super::resources::is_sidecar(container);

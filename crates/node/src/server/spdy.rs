@@ -170,6 +170,8 @@ impl Encoder {
             body.extend_from_slice(&adler32(DICTIONARY).to_be_bytes());
         }
         body.extend_from_slice(&stored(&0_u32.to_be_bytes()));
+        // An empty block is the flush at which a reader hands on what it has.
+        body.extend_from_slice(&stored(&[]));
         control(2, &body)
     }
 
@@ -246,6 +248,16 @@ mod tests {
             assert_eq!(decoder.next_frame(), Ok(Some(Frame::Open { stream, headers: headers.into(), fin: false })));
         }
         assert_eq!(decoder.next_frame(), Ok(None));
+    }
+
+    #[test]
+    fn an_accepted_stream_has_no_headers_and_ends_in_a_flush() {
+        let mut encoder = Encoder::default();
+        let first = encoder.accept(1);
+        assert_eq!(first[..8], [0x80, 3, 0, 2, 0, 0, 0, 24]);
+        assert_eq!(first[12..18], [0x78, 0x20, 0xe3, 0xc6, 0xa7, 0xc2]);
+        assert_eq!(first[18..], [0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+        assert_eq!(encoder.accept(3)[12..], first[18..], "the dictionary is named once");
     }
 
     #[test]

@@ -164,7 +164,11 @@ impl Volumes {
         })?;
         let directory = self.inside_root(&path)?;
         if !directory.exists() {
-            make_dir(&directory, 0o770)?;
+            make_dir(&directory, 0o700)?;
+            // A fresh directory is its Pod's alone, also where no group shares it.
+            if let Some(user) = projected::single_user(context.pod).filter(|_| nix::unistd::geteuid().is_root()) {
+                chown(&directory, Some(user), None).map_err(Error::file(&directory))?;
+            }
         }
         own(&directory, context.fs_group())?;
         Ok(Source { base: directory, path: String::new(), read_only: false, create: false })

@@ -106,7 +106,7 @@ impl Volumes {
 }
 
 /// The one user that all containers of a Pod run as, if they say so.
-fn single_user(pod: &Pod) -> Option<u32> {
+pub(super) fn single_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec.security_context.as_ref().and_then(|c| c.run_as_user);
     let mut users =
