@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Object, child, is_unset, items, text};
+use crate::quantity::Quantity;
 
 /// A Pod of its own (not a template): requests follow limits, host network ports follow container ports.
 pub(super) fn pod(map: &mut Object) {
@@ -10,6 +11,7 @@ pub(super) fn pod(map: &mut Object) {
     for list in ["containers", "initContainers"] {
         items(spec, list).for_each(requests_from_limits);
     }
+    whole_requests(spec);
     if spec.get("enableServiceLinks").is_none_or(Value::is_null) {
         spec.insert("enableServiceLinks".to_owned(), true.into());
     }
@@ -29,6 +31,45 @@ fn requests_from_limits(container: &mut Object) {
     let Some(requests) = child(resources, "requests") else { return };
     for (name, limit) in limits {
         requests.entry(name).or_insert(limit);
+    }
+}
+
+/// Sum of one resource over a list of containers; `None` if none of them names it.
+fn requested<'a>(containers: impl Iterator<Item = &'a Value>, name: &str) -> Option<Quantity> {
+    let amounts = containers.filter_map(|c| c.get("resources")?.get("requests")?.get(name)?.as_str());
+    amounts.filter_map(|text| Quantity::parse(text).ok()).reduce(Quantity::plus)
+}
+
+/// Requests of the Pod as a whole, where it has limits of its own (KEP-2837): what its containers ask for together, else the limit.
+fn whole_requests(spec: &mut Object) {
+    let limits = spec.get("resources").and_then(|r| r.get("limits")).and_then(Value::as_object).cloned().unwrap_or_default();
+    if limits.is_empty() {
+        return;
+    }
+    let list = |key: &str| spec.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+    let (containers, init) = (list("containers"), list("initContainers"));
+    let is_sidecar = |c: &&Value| c.get("restartPolicy").and_then(Value::as_str) == Some("Always");
+    let mut wanted = Object::new();
+    for name in ["cpu", "memory"] {
+        let running = requested(containers.iter().chain(init.iter().filter(is_sidecar)), name);
+        // An init container runs beside the sidecars that were started before it.
+        let starting = init.iter().enumerate().filter(|(_, c)| !is_sidecar(c)).filter_map(|(index, container)| {
+            requested(init[..index].iter().filter(is_sidecar).chain(std::iter::once(container)), name)
+        });
+        if let Some(amount) = starting.chain(running).max() {
+            wanted.insert(name.to_owned(), Value::String(amount.to_string()));
+        }
+    }
+    for (name, limit) in limits {
+        if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {
+            wanted.entry(name).or_insert(limit);
+        }
+    }
+    let requests = child(spec, "resources").and_then(|r| child(r, "requests"));
+    if let Some(requests) = requests {
+        wanted.into_iter().for_each(|(name, amount)| {
+            requests.entry(name).or_insert(amount);
+        });
     }
 }
 
@@ -121,6 +162,18 @@ pub(super) fn volume(map: &mut Object) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_pod_with_limits_of_its_own_requests_what_its_containers_do() {
+        let mut spec = json!({"resources": {"limits": {"cpu": "4", "memory": "1Gi"}},
+            "initContainers": [{"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}, {"resources": {"requests": {"cpu": "3"}}}],
+            "containers": [{"resources": {"requests": {"cpu": "500m"}}}]});
+        whole_requests(spec.as_object_mut().unwrap());
+        assert_eq!(spec["resources"]["requests"], json!({"cpu": "4", "memory": "1Gi"}));
+        let mut spec = json!({"resources": {"requests": {"cpu": "1"}}, "containers": [{}]});
+        whole_requests(spec.as_object_mut().unwrap());
+        assert_eq!(spec["resources"], json!({"requests": {"cpu": "1"}}));
+    }
 
     #[test]
     fn tags_of_images() {
