@@ -62,6 +62,11 @@ pub trait ClusterApi: Send + Sync {
     /// What changes after `revision` (that of a [`Listed`]).
     async fn watch(&self, resource: Resource<'_>, revision: u64) -> Result<Box<dyn Changes>>;
 
+    /// The newest revision of anything, if that can be told without waiting: nothing has changed while it stays the same.
+    fn revision(&self) -> Option<u64> {
+        None
+    }
+
     /// Creates `object` (`apiVersion`, `kind`, `metadata.name` and `metadata.namespace` say where) and answers what was stored.
     async fn create(&self, object: Value) -> Result<Value>;
 

@@ -59,3 +59,18 @@ pub const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 /// Pings on idle HTTP/2 connections, and how long their answer may take.
 pub const HTTP2_PING_PERIOD: Duration = Duration::from_secs(30);
 pub const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time between two looks at the objects that the server keeps.
+pub const KEEP_PERIOD: Duration = Duration::from_secs(10);
+/// Life of the Lease by which the server tells that it is there.
+pub const IDENTITY_LEASE_SECONDS: i64 = 3600;
+/// Life of a service-account token that is asked for without one, and the bounds of what may be asked for.
+pub const TOKEN_SECONDS_DEFAULT: i64 = 3600;
+pub const TOKEN_SECONDS_MIN: i64 = 600;
+pub const TOKEN_SECONDS_MAX: i64 = 1 << 32;
+/// The life that Pods from before token rotation are given by their volume, and how long such a token lives then.
+pub const ROTATION_UNAWARE_TOKEN_SECONDS: i64 = 3607;
+pub const EXTENDED_TOKEN_SECONDS: i64 = 365 * 24 * 3600;
+/// How long a token is good after the deletion of what it is bound to began.
+pub const DELETED_TOKEN_GRACE_SECONDS: i64 = 60;
+/// How far the clock of a token's maker may be ahead.
+pub const TOKEN_CLOCK_SKEW_SECONDS: i64 = 60;

@@ -130,6 +130,10 @@ impl ClusterApi for Core {
         self.own_request(Method::DELETE, self.object_path(&def, namespace, name), Vec::new()).await.map(drop)
     }
 
+    fn revision(&self) -> Option<u64> {
+        Some(self.objects.revision())
+    }
+
     fn dialer(&self) -> crate::egress::SharedDialer {
         self.dialer.clone()
     }

@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 
 use crate::admission::Chain;
 use crate::auth::{Authenticators, Authorizers, UserInfo};
+use crate::bootstrap::{self, BootstrapOptions};
 use crate::cluster::{ClusterApi, Resource};
 use crate::definitions::Terminating;
 use crate::egress::SharedDialer;
@@ -109,14 +110,19 @@ impl ApiServer {
     }
 
     /// Makes the server's own objects. Call before serving.
-    pub async fn bootstrap(&self) -> Result<()> {
+    pub async fn bootstrap(&self, options: &BootstrapOptions) -> Result<()> {
         for service in self.core.list(Resource::core("services"), "").await?.items {
             self.core.services.adopt(&service);
         }
         crate::definitions::resume(&self.core).await?;
-        crate::bootstrap::ensure(&*self.core).await?;
+        bootstrap::ensure(&*self.core, options, self.core.registry().groups()).await?;
         self.core.is_bootstrapped.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Repairs the server's own objects for as long as it is polled.
+    pub async fn keep_own_objects(&self, options: &BootstrapOptions) {
+        bootstrap::keep(&*self.core, options).await;
     }
 
     /// From now on `/readyz` says that the server is going away.

@@ -198,7 +198,7 @@ async fn handshake(
         Ok(Ok(stream)) => {
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let certificates = certificates.iter().map(|c| c.clone().into_owned()).collect();
-            Some((stream, Arc::new(Peer { certificates, address: Some(address) })))
+            Some((stream, Arc::new(Peer::new(certificates, address))))
         }
         Ok(Err(error)) => {
             tracing::debug!(%address, %error, "TLS handshake failed");

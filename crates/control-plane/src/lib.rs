@@ -54,6 +54,8 @@ pub struct ControlPlaneOptions {
     pub without: Vec<Component>,
     /// Range of the cluster addresses of Services.
     pub service_cidr: String,
+    /// `iss` of service-account tokens; kubeadm and Kamaji write `https://kubernetes.default.svc.cluster.local`.
+    pub service_account_issuer: String,
 }
 
 impl ControlPlaneOptions {
@@ -66,6 +68,7 @@ impl ControlPlaneOptions {
             advertise: None,
             without: Vec::new(),
             service_cidr: "10.96.0.0/12".to_owned(),
+            service_account_issuer: "https://kubernetes.default.svc".to_owned(),
         }
     }
 }

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use atoll_apiserver::auth::{Authenticators, Authorizers, ClientCertificates, MastersOnly};
+use atoll_apiserver::auth::{Auth, AuthOptions, Reviews};
+use atoll_apiserver::bootstrap::BootstrapOptions;
 use atoll_apiserver::{ApiServer, Config, admission, egress, serving};
 use atoll_store::{EmbeddedStore, Options, Store};
 use tokio::net::TcpListener;
@@ -16,6 +17,7 @@ use crate::{ControlPlaneOptions, Error, Files, Result};
 /// A control plane that is ready to serve.
 pub struct ControlPlane {
     server: ApiServer,
+    own_objects: BootstrapOptions,
     store: Arc<dyn Store>,
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
@@ -32,26 +34,51 @@ impl ControlPlane {
         let address = listener.local_addr().map_err(|source| Error::Listen { address: options.listen, source })?;
         let files = Files::open(options)?;
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(Options::new(options.dir.join("data")))?);
-        let certificates = ClientCertificates { ca_pem: files.ca.certificate_pem().to_owned() };
         let client = &files.kubelet_client;
         let kubelet_tls = serving::client_tls_config(files.ca.certificate_pem(), &client.certificate_pem, &client.key_pem)?;
+        let auth = Auth::new(&AuthOptions {
+            client_ca_pem: files.ca.certificate_pem(),
+            service_account_key: &files.service_account,
+            issuer: &options.service_account_issuer,
+            audiences: &[],
+            allow_anonymous: true,
+        })?;
+        let mut plugins = admission::default_plugins();
+        auth.add_plugins(&mut plugins);
         let server = ApiServer::new(Config {
             store: store.clone(),
-            authenticators: Authenticators { members: vec![Arc::new(certificates)], allow_anonymous: true },
-            authorizers: Authorizers { members: vec![Arc::new(MastersOnly)] },
-            admission: admission::Chain { plugins: admission::default_plugins() },
-            virtual_resources: Vec::new(),
+            authenticators: auth.authenticators,
+            authorizers: auth.authorizers,
+            admission: admission::Chain { plugins },
+            virtual_resources: vec![Arc::new(Reviews)],
             dialer: Arc::new(egress::Direct),
             service_cidr: options.service_cidr.clone(),
             kubelet_tls,
         })
         .ok_or_else(|| Error::ServiceRange(options.service_cidr.clone()))?;
-        server.bootstrap().await?;
+        let own_objects = BootstrapOptions {
+            address: options.advertise.unwrap_or(address.ip()),
+            port: address.port(),
+            service_cidr: options.service_cidr.clone(),
+            client_ca_pem: files.ca.certificate_pem().to_owned(),
+            front_proxy_ca_pem: None,
+            identity: "atoll".to_owned(),
+        };
+        server.bootstrap(&own_objects).await?;
         let tls = serving::tls_config(&files.serving.certificate_pem, &files.serving.key_pem)?;
         let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { host_of(address) };
         let url = format!("https://{host}:{}", address.port());
         let kubeconfig = files.write_admin_kubeconfig(&options.dir, &url)?;
-        Ok(ControlPlane { server, store, listener, tls, address, kubeconfig, components: Components::new(options, &files) })
+        Ok(ControlPlane {
+            server,
+            own_objects,
+            store,
+            listener,
+            tls,
+            address,
+            kubeconfig,
+            components: Components::new(options, &files),
+        })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -70,11 +97,16 @@ impl ControlPlane {
 
     /// Serves until `stop` resolves, then closes the store in good order.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<()> {
+        let keeper = tokio::spawn({
+            let (server, own_objects) = (self.server.clone(), self.own_objects.clone());
+            async move { server.keep_own_objects(&own_objects).await }
+        });
         let (stop_components, components_stop) = watch::channel(false);
         let mut components = self.components.start(&self.server, &components_stop);
         serving::serve(self.server, self.listener, self.tls, stop).await;
         stop_components.send_replace(true);
         while components.join_next().await.is_some() {}
+        keeper.abort();
         self.store.close().await?;
         Ok(())
     }

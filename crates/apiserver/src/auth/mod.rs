@@ -4,20 +4,35 @@
 //! the objects it judges by (Secrets, ServiceAccounts, Roles).
 
 mod attributes;
+mod bearer;
+mod bootstrap_token;
+mod certificates;
 mod client_certificate;
+mod follow;
+pub(crate) mod impersonation;
 mod masters;
+pub mod node;
+pub mod rbac;
+mod review;
+pub mod service_account;
+mod setup;
+#[cfg(test)]
+mod testing;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
 pub use attributes::{Attributes, Decision};
+pub use bearer::{BearerTokens, TokenVerdict};
 pub use client_certificate::ClientCertificates;
 pub use masters::MastersOnly;
+pub use review::Reviews;
+pub use setup::{Auth, AuthOptions};
 
 use crate::cluster::Cluster;
 use crate::error::{ApiError, Result};
@@ -26,6 +41,8 @@ pub const MASTERS_GROUP: &str = "system:masters";
 pub const AUTHENTICATED_GROUP: &str = "system:authenticated";
 pub const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 pub const ANONYMOUS_USER: &str = "system:anonymous";
+/// Key of `extra` that names the credential which proved a user.
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// Who a request comes from (`authentication.k8s.io/v1 UserInfo`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +83,14 @@ pub struct Peer {
     /// The client's certificate chain, leaf first: possession of the key is proven, the chain is not judged.
     pub certificates: Vec<CertificateDer<'static>>,
     pub address: Option<SocketAddr>,
+    /// The chain's verdict: it is judged once for all requests of the connection. None: not to be trusted.
+    judged: OnceLock<Option<Arc<atoll_pki::CertificateInfo>>>,
+}
+
+impl Peer {
+    pub fn new(certificates: Vec<CertificateDer<'static>>, address: SocketAddr) -> Peer {
+        Peer { certificates, address: Some(address), judged: OnceLock::new() }
+    }
 }
 
 /// One way to find out who asks.
@@ -88,6 +113,8 @@ pub struct Authenticators {
     pub members: Vec<Arc<dyn Authenticator>>,
     /// Whether a request without credentials is `system:anonymous` rather than refused.
     pub allow_anonymous: bool,
+    /// The tokens among the members, for `TokenReview`, `TokenRequest` and the issuer's documents.
+    pub tokens: Option<Arc<BearerTokens>>,
 }
 
 impl Authenticators {
@@ -117,6 +144,8 @@ impl Authenticators {
 #[derive(Clone, Default)]
 pub struct Authorizers {
     pub members: Vec<Arc<dyn Authorizer>>,
+    /// The roles among the members, for `SelfSubjectRulesReview`.
+    pub rbac: Option<Arc<rbac::Rbac>>,
 }
 
 impl Authorizers {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Request, Response};
 
-use crate::auth::{Attributes, Decision, Peer, UserInfo};
+use crate::auth::{Attributes, Decision, Peer, UserInfo, impersonation};
 use crate::error::{ApiError, Result};
 use crate::http_types::{self, Body};
 use crate::request::{Query, RequestInfo};
@@ -63,6 +63,7 @@ impl Parsed {
             Origin::InProcess(user) => (**user).clone(),
             Origin::Network(peer) => core.authenticators.authenticate(&self.parts, peer, core).await?,
         };
+        let user = impersonation::apply(user, &self.parts.headers, &core.authorizers, core).await?;
         Ok(Authenticated { parsed: self, user })
     }
 }

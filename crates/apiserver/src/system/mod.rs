@@ -2,6 +2,7 @@
 
 mod discovery;
 mod health;
+mod issuer;
 mod openapi;
 mod version;
 
@@ -30,6 +31,7 @@ pub(crate) async fn serve(core: &Arc<Core>, authorized: Authorized) -> Result<Re
         ["healthz" | "livez" | "readyz", ..] => Ok(health::serve(core, &segments, &parsed.query)),
         ["api" | "apis", ..] => documented(discovery::serve(&core.registry(), &segments, &parsed.parts.headers)?, &parsed),
         ["openapi", ..] => openapi::serve(&core.registry(), &segments, &parsed.query, &parsed.parts.headers),
+        [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => issuer::serve(core, &segments, &parsed),
         ["metrics"] => Ok(answer(200, TEXT, "")),
         _ => Err(ApiError::no_such_path()),
     }

@@ -1,5 +1,8 @@
 //! Create.
 
+use std::sync::Arc;
+
+use atoll_kube_schema::{ResourceDef, SchemaSource};
 use bytes::Bytes;
 use http::Response;
 use rand::Rng;
@@ -25,7 +28,7 @@ pub(crate) async fn create(core: &Core, call: &Call, bytes: Bytes) -> Result<Res
     let mut object = body::object(call, &bytes, "CreateOptions")?;
     body::check_namespace(call, &mut object)?;
     if !call.def.is_stored {
-        let object = virtual_create(core, call, object, dry_run).await?;
+        let object = virtual_create(core, call, managed::update(call, None, object), dry_run).await?;
         return written(call, 201, &object);
     }
     if core.is_terminating(&call.def.group, &call.def.plural) {
@@ -59,7 +62,13 @@ pub(crate) async fn create_virtual(core: &Core, call: &Call, bytes: Bytes) -> Re
     let node = atoll_kube_schema::table::type_of_kind(&row.group, &row.version, &row.kind)
         .ok_or_else(|| ApiError::internal("the table lacks the kind of a subresource"))?;
     let object = body::subresource_object(call, &bytes, node, body::field_validation(call, "CreateOptions")?)?;
-    let object = virtual_create(core, call, object, dry_run).await?;
+    let (group, version, kind) = (row.group.clone(), row.version.clone(), row.kind.clone());
+    let own_row = ResourceDef { group, version, kind, schema: SchemaSource::BuiltIn(node), ..ResourceDef::clone(&call.def) };
+    let object = managed::update(&call.on_row(Arc::new(own_row), &call.info.name, &call.info.subresource), None, object);
+    let mut admitted = attributes(call, Operation::Create, &call.info.name, object, None, dry_run);
+    core.admission.admit(&mut admitted, core).await?;
+    core.admission.validate(&admitted, core).await?;
+    let object = virtual_create(core, call, admitted.object, dry_run).await?;
     crate::encoding::value_answer(call, 201, &object)
 }
 

@@ -25,6 +25,9 @@ pub struct Args {
     /// Range of the cluster addresses of Services
     #[arg(long, default_value = "10.96.0.0/12")]
     service_cidr: String,
+    /// Issuer of service-account tokens
+    #[arg(long, default_value = "https://kubernetes.default.svc")]
+    service_account_issuer: String,
     /// Further names and addresses for the serving certificate
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
@@ -35,6 +38,7 @@ impl Args {
         let mut options = ControlPlaneOptions::new(self.dir, self.listen);
         options.without = self.without;
         options.service_cidr = self.service_cidr;
+        options.service_account_issuer = self.service_account_issuer;
         options.names = self.names;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         runtime.block_on(async {

@@ -33,9 +33,8 @@ impl Args {
         role::run(|shutdown| async move {
             let mut options = ControllersOptions { controllers: self.controllers, ..ControllersOptions::default() };
             if let (Some(certificate), Some(key)) = (&self.ca_cert, &self.ca_key) {
-                let read = |path: &PathBuf| {
-                    std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))
-                };
+                let read =
+                    |path: &PathBuf| std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()));
                 let (certificate, key) = (read(certificate)?, read(key)?);
                 options.signing_ca = Some(Arc::new(atoll_pki::CertificateAuthority::from_pem(&certificate, &key)?));
                 options.root_ca_pem = Some(certificate);

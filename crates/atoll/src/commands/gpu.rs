@@ -112,8 +112,7 @@ impl Args {
             let shutdown = role::stopped(shutdown);
             match self.role {
                 Role::Webhook { listen, health_listen } => {
-                    let options =
-                        WebhookOptions { listen, health_listen: Some(health_listen), ..WebhookOptions::default() };
+                    let options = WebhookOptions { listen, health_listen: Some(health_listen), ..WebhookOptions::default() };
                     atoll_gpu::webhook::run(options, client, shutdown).await?;
                 }
                 Role::Scheduler {
