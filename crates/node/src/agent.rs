@@ -166,7 +166,12 @@ fn context(
         client: client.clone(),
         paths: paths.clone(),
         runtime,
-        volumes: Volumes { client: client.clone(), paths: paths.clone(), tokens: Tokens::default() },
+        volumes: Volumes {
+            client: client.clone(),
+            paths: paths.clone(),
+            host_root: options.host_root.clone().unwrap_or_else(|| options.root.clone()),
+            tokens: Tokens::default(),
+        },
         events: Events::start(client, options.name.clone()),
         devices: Devices::load(paths.clone())?,
         services: Services::new(),

@@ -26,6 +26,9 @@ pub struct NodeOptions {
     pub credentials: Credentials,
     /// Everything the agent writes, and what `hostPath: /` shows, lies below this directory.
     pub root: PathBuf,
+    /// Where paths of `hostPath` and of PersistentVolumes start, if not at `root`. A management node whose volumes are
+    /// made and removed by a program beside it takes `/`.
+    pub host_root: Option<PathBuf>,
     /// The program that the only image consists of; also run in the hidden roles.
     pub program: PathBuf,
     /// Exact name of the only image.
@@ -66,6 +69,7 @@ impl NodeOptions {
             name: name.to_owned(),
             credentials,
             root,
+            host_root: None,
             program,
             image: image.to_owned(),
             simulate: false,

@@ -40,8 +40,13 @@ pub struct Source {
 pub struct Volumes {
     pub client: Client,
     pub paths: NodePaths,
+    /// Where paths of the node start.
+    pub host_root: PathBuf,
     pub tokens: Tokens,
 }
+
+/// On a volume of Atoll's own provisioner: the user id that its directory belongs to.
+const OWNER_UID: &str = "atoll.dev/owner-uid";
 
 /// What a Pod's volumes may refer to beside the API.
 pub struct Context<'a> {
@@ -139,7 +144,7 @@ impl Volumes {
             "Socket" | "CharDevice" | "BlockDevice" if !path.exists() => return wrong(kind),
             _ => false,
         };
-        Ok(Source { base: self.paths.root().to_owned(), path: host.path.clone(), read_only: false, create })
+        Ok(Source { base: self.host_root.clone(), path: host.path.clone(), read_only: false, create })
     }
 
     /// A path of the node's own root.
@@ -148,7 +153,7 @@ impl Volumes {
         if !relative.is_empty() && !is_inside(relative) {
             return Err(Error::Volume(format!("{path} leads out of the node's root")));
         }
-        Ok(self.paths.root().join(relative))
+        Ok(self.host_root.join(relative))
     }
 
     async fn claim(&self, context: &Context<'_>, name: &str) -> Result<Source> {
@@ -157,7 +162,9 @@ impl Volumes {
         let volume = claim.spec.as_ref().and_then(|s| s.volume_name.clone()).filter(|v| !v.is_empty());
         let volume = volume.ok_or_else(|| Error::Volume(format!("PersistentVolumeClaim {name:?} is not bound")))?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-        let spec = volumes.get(&volume).await?.spec.unwrap_or_default();
+        let object = volumes.get(&volume).await?;
+        let owner = object.metadata.annotations.as_ref().and_then(|a| a.get(OWNER_UID)?.parse::<u32>().ok());
+        let spec = object.spec.unwrap_or_default();
         let path = spec.host_path.map(|h| h.path).or_else(|| spec.local.map(|l| l.path));
         let path = path.ok_or_else(|| {
             Error::Volume(format!("PersistentVolume {volume:?} is neither hostPath nor local, which is what this node mounts"))
@@ -165,8 +172,9 @@ impl Volumes {
         let directory = self.inside_root(&path)?;
         if !directory.exists() {
             make_dir(&directory, 0o700)?;
-            // A fresh directory is its Pod's alone, also where no group shares it.
-            if let Some(user) = projected::single_user(context.pod).filter(|_| nix::unistd::geteuid().is_root()) {
+            // A fresh directory is its owner's or its Pod's alone, also where no group shares it.
+            let owner = owner.or_else(|| projected::single_user(context.pod));
+            if let Some(user) = owner.filter(|_| nix::unistd::geteuid().is_root()) {
                 chown(&directory, Some(user), None).map_err(Error::file(&directory))?;
             }
         }
