@@ -49,6 +49,8 @@ pub struct Offer {
     /// Tables and partial metadata.
     pub views: bool,
     pub watch: bool,
+    /// The answer is a list.
+    pub list: bool,
 }
 
 struct Range<'a> {
@@ -108,7 +110,8 @@ fn view(parameters: &[(&str, &str)], offer: Offer) -> Option<View> {
     let is_meta = get("g") == Some("meta.k8s.io") && matches!(get("v"), Some("v1" | "v1beta1"));
     match kind {
         "Table" if is_meta && offer.views => Some(View::Table),
-        "PartialObjectMetadata" | "PartialObjectMetadataList" if is_meta && offer.views => Some(View::PartialMetadata),
+        "PartialObjectMetadata" if is_meta && offer.views && !offer.list => Some(View::PartialMetadata),
+        "PartialObjectMetadataList" if is_meta && offer.views && offer.list => Some(View::PartialMetadata),
         _ => None,
     }
 }
@@ -135,7 +138,7 @@ pub fn media_type(headers: &HeaderMap) -> String {
 mod tests {
     use super::*;
 
-    const OFFER: Offer = Offer { protobuf: true, views: true, watch: false };
+    const OFFER: Offer = Offer { protobuf: true, views: true, watch: false, list: false };
 
     fn asked(accept_header: &str) -> Result<Accepted> {
         let mut headers = HeaderMap::new();

@@ -108,5 +108,5 @@ pub fn validate(def: &ResourceDef, attributes: &Attributes) -> Result<()> {
         return Ok(());
     }
     let causes = errors.iter().map(|e| Cause::new(e.reason.as_str(), e.field.clone(), e.body())).collect();
-    Err(ApiError::invalid(&def.group, &def.kind, &attributes.name, causes))
+    Err(ApiError::invalid(&def.storage.group, &def.kind, &attributes.name, causes))
 }

@@ -50,3 +50,8 @@ pub fn grace_seconds(def: &ResourceDef, object: &Value, asked: Option<i64>) -> i
 pub fn deletion_finalizer(def: &ResourceDef) -> Option<&'static str> {
     crate::definitions::is_definition(def).then_some(crate::definitions::FINALIZER)
 }
+
+/// Kinds whose deletion is a state of their own (Namespace, definitions): they have no grace period, not even one of zero.
+pub fn is_deleted_by_condition(def: &ResourceDef) -> bool {
+    (def.group.is_empty() && def.plural == "namespaces") || crate::definitions::is_definition(def)
+}

@@ -37,7 +37,8 @@ impl Call {
         check_route(&def, &info)?;
         let offer = Offer {
             protobuf: !def.is_custom(),
-            views: info.subresource.is_empty() && matches!(info.verb.as_str(), "get" | "list" | "watch"),
+            views: info.subresource.is_empty(),
+            list: info.verb == "list",
             watch: info.verb == "watch",
         };
         let accepted = if info.is_connect() { Accepted::JSON } else { negotiate::accept(&parsed.parts.headers, offer)? };

@@ -28,7 +28,7 @@ pub(crate) fn load(call: &Call, entry: &atoll_store::Entry) -> Result<Value> {
 
 /// One object.
 pub(crate) async fn get(core: &Core, call: &Call) -> Result<Response<Body>> {
-    options::not_newer(core, &call.query)?;
+    options::not_newer(core, &call.query).map_err(options::of_single)?;
     let entry = core.objects.get(&call.key(&call.info.name)).await?.ok_or_else(|| call.not_found())?;
     if encoding::can_splice(&call.def, call.accepted) && !call.query.flag("pretty") {
         let mut out = Vec::new();

@@ -33,6 +33,11 @@ pub fn not_newer(core: &Core, query: &Query) -> Result<()> {
     }
 }
 
+/// Upstream's answer to a get with a resourceVersion that is none: 500 without a reason.
+pub fn of_single(error: ApiError) -> ApiError {
+    if error.code == 400 { ApiError::new(500, "", error.message) } else { error }
+}
+
 fn invalid(causes: Vec<Cause>) -> ApiError {
     ApiError::invalid("meta.k8s.io", "ListOptions", "", causes)
 }

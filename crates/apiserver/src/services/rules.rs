@@ -106,6 +106,19 @@ fn keep(service: &mut Value, old: &Value) {
     if !needs_health_port(service) && get(service, "spec.healthCheckNodePort") == get(old, "spec.healthCheckNodePort") {
         spec(service, "healthCheckNodePort");
     }
+    let is_balancer = text(service, "spec.type") == "LoadBalancer";
+    let has_policy = matches!(text(service, "spec.type"), "NodePort" | "LoadBalancer")
+        || get(service, "spec.externalIPs").and_then(Value::as_array).is_some_and(|a| !a.is_empty());
+    for (key, belongs) in [
+        ("externalTrafficPolicy", has_policy),
+        ("allocateLoadBalancerNodePorts", is_balancer),
+        ("loadBalancerClass", is_balancer),
+    ] {
+        let path = format!("spec.{key}");
+        if !belongs && get(service, &path) == get(old, &path) {
+            spec(service, key);
+        }
+    }
     let (needs, needed) = (needs_node_ports(service), needs_node_ports(old));
     let is_same = ports(service) == ports(old);
     let Some(list) = get_mut_ports(service) else { return };
@@ -131,10 +144,14 @@ fn fill_address(reservation: &mut Reservation, service: &mut Value, name: &str) 
     if text(service, "spec.type") == "ExternalName" {
         return Ok(());
     }
-    let stated = match text(service, "spec.clusterIP") {
-        "" => get(service, "spec.clusterIPs.0").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        stated => stated.to_owned(),
-    };
+    let stated = text(service, "spec.clusterIP").to_owned();
+    let has_list = get(service, "spec.clusterIPs").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
+    let had = reservation.before.iter().find(|c| matches!(c, Claim::Address(_))).copied();
+    let moves = !stated.is_empty() && had.is_some_and(|had| address(&stated).map(Claim::Address) != Some(had));
+    if (stated.is_empty() && has_list) || moves {
+        // Both are for validation to refuse.
+        return Ok(());
+    }
     if stated == NONE {
         set(service, "spec.clusterIP", NONE.into());
         set(service, "spec.clusterIPs", json!([NONE]));

@@ -43,7 +43,7 @@ fn is_served(path: &str) -> bool {
 
 /// Answers with a discovery document in the encoding asked for.
 fn documented(document: discovery::Document, parsed: &crate::pipeline::Parsed) -> Result<Response<Body>> {
-    let offer = Offer { protobuf: false, views: false, watch: false };
+    let offer = Offer { protobuf: false, views: false, watch: false, list: false };
     let bytes = |value: &serde_json::Value| serde_json::to_vec(value).map_err(ApiError::internal);
     if let Some(media_type) = document.media_type {
         return Ok(answer(200, media_type, bytes(&document.value)?));

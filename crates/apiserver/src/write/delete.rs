@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::delete_options::{DeleteOptions, Propagation};
 use super::{Current, Written, admit, attributes, commit, current};
 use crate::admission::Operation;
-use crate::error::{ApiError, Result};
+use crate::error::{ApiError, GroupResource, Result};
 use crate::http_types::Body;
 use crate::pipeline::call::Call;
 use crate::pipeline::draft::Admitted;
@@ -74,16 +74,18 @@ fn marked(admitted: Admitted, call: &Call, object: Value) -> Admitted {
 }
 
 fn check_preconditions(call: &Call, name: &str, now: &Current, options: &DeleteOptions) -> Result<()> {
+    // Upstream names the kind where the resource should be.
+    let kind = GroupResource { group: &call.def.group, resource: &call.def.kind };
     let have = meta_text(&now.object, "uid");
     if let Some(uid) = options.uid.as_deref().filter(|u| *u != have) {
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {have}");
-        return Err(ApiError::conflict(call.group_resource(), name, why));
+        return Err(ApiError::conflict(kind, name, why));
     }
     let have = now.revision.to_string();
     if let Some(version) = options.resource_version.as_deref().filter(|v| *v != have) {
         let why =
             format!("Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {have}");
-        return Err(ApiError::conflict(call.group_resource(), name, why));
+        return Err(ApiError::conflict(kind, name, why));
     }
     Ok(())
 }
@@ -125,6 +127,9 @@ fn next_step(call: &Call, now: &Value, options: &DeleteOptions) -> Result<Step> 
             return Ok(Step::Nothing);
         }
         mark(&mut object, 0, is_marked)?;
+        if hooks::is_deleted_by_condition(&call.def) {
+            metadata_mut(&mut object)?.remove("deletionGracePeriodSeconds");
+        }
         hooks::begin_deletion(&call.def, &mut object);
         return Ok(Step::Mark(object));
     }

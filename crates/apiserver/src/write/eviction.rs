@@ -41,8 +41,8 @@ pub(crate) async fn evict(core: &Core, call: &Call, bytes: Bytes) -> Result<Resp
     draft.mutate(core).await?.validate(core)?.admit(core).await?;
     if is_counted(&now.object) {
         take_disruption(core, call, &now.object, options.dry_run).await?;
-        mark(core, call, options.dry_run).await?;
     }
+    mark(core, call, options.dry_run).await?;
     let plain = call.on_row(call.def.clone(), &call.info.name, "");
     delete_named(core, &plain, &call.info.name, &options).await?;
     Ok(status_success())

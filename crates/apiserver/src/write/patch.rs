@@ -197,10 +197,6 @@ impl Patch<'_> {
         }
         body::check_name(self.call, &document)?;
         body::check_namespace(self.call, &mut document)?;
-        // Unknown fields of the configuration are reported as those of any body; they do not reach the merge.
-        let checked =
-            decode(&self.call.def, document.clone().into(), self.validation).map_err(|e| body::undecodable(self.call, &e))?;
-        checked.warnings.into_iter().for_each(|w| self.call.warnings.add(w));
         let merged = managed::apply(self.call, current.map(|c| c.object.as_ref()), &document, self.force)?;
         let mut object = self.decode(merged)?;
         if current.is_none() {

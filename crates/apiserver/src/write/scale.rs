@@ -160,7 +160,10 @@ impl ScaleChange<'_> {
     }
 
     fn decoded(&self, scale: Value, validation: FieldValidation) -> Result<Value> {
-        let decoded = decode::decode_built_in(self.node, scale.into(), validation).map_err(|e| undecodable(&e))?;
+        let decoded = decode::decode_built_in(self.node, scale.into(), validation).map_err(|e| {
+            let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: {e}"));
+            ApiError::new(422, "Invalid", format!("Scale is invalid: patch: {}", cause.message)).with_cause(cause)
+        })?;
         decoded.warnings.into_iter().for_each(|w| self.call.warnings.add(w));
         Ok(decoded.value)
     }

@@ -75,7 +75,9 @@ pub(super) async fn run(core: &Core, call: &Call, change: &dyn Change, dry_run: 
             }
         };
         let states_version = check_version(call, &made.object, &now, change)?;
-        check_uid(call, &made.object, Some(&now.object))?;
+        if !change.is_patch() {
+            check_uid(call, &made.object, Some(&now.object))?;
+        }
         match replace(core, call, made.object, &now, dry_run).await? {
             Written::Done(object) => return Ok((false, object)),
             Written::Raced if states_version => return Err(modified(call, &call.info.name)),
