@@ -27,6 +27,9 @@ pub struct Args {
     /// Everything the agent writes, and what hostPath shows, lies below this directory
     #[arg(long)]
     root: PathBuf,
+    /// Where paths of hostPath and PersistentVolumes start [default: the root]
+    #[arg(long)]
+    host_root: Option<PathBuf>,
     /// Exact name of the one image that runs: this program
     #[arg(long, default_value = "atoll")]
     image: String,
@@ -72,6 +75,7 @@ impl Args {
         };
         let program = std::env::current_exe()?;
         let mut options = NodeOptions::new(&self.name, credentials, self.root, program, &self.image);
+        options.host_root = self.host_root;
         options.simulate = self.simulate;
         options.node_ip = self.node_ip;
         options.port = self.port;
