@@ -8,10 +8,12 @@ use crate::workload::pods;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How long a node must be gone before its Pods are: it may be registered again.
-const NODE_GONE_GRACE_SECONDS: i64 = 40;
+const NODE_GONE_GRACE: Duration = Duration::from_secs(40);
 /// Finished Pods that are kept.
 const FINISHED_MAX: usize = 12_500;
 
@@ -26,13 +28,21 @@ pub fn start(env: &Env) -> Vec<Controller> {
         let (Some(old), None) = (old, new) else { return };
         let name = old.metadata.name.as_deref();
         let here = for_nodes.all().into_iter().filter(|pod| super::lifecycle::node_name(pod) == name);
-        here.for_each(|pod| queue.add_after(Key::of(&pod.metadata), Duration::from_secs(NODE_GONE_GRACE_SECONDS as u64)));
+        here.for_each(|pod| queue.add(Key::of(&pod.metadata)));
     });
+    let missing = Missing::default();
     vec![builder.plan(move |key, now| {
         let Some(pod) = all_pods.get(key) else { return Vec::new() };
-        let node = super::lifecycle::node_name(&pod).map(super::lifecycle::key);
-        let node = node.map(|key| nodes.get(&key));
-        let mut actions = plan(&pod, node.as_ref().map(|n| n.as_deref()), now);
+        let node = super::lifecycle::node_name(&pod).filter(|name| !name.is_empty());
+        let found = node.and_then(|name| nodes.get(&super::lifecycle::key(name)));
+        let place = match (node, &found) {
+            (None, _) => Place::Nowhere,
+            (Some(name), found) => match missing.since(name, found.is_some(), Instant::now()) {
+                Some(gone_for) => Place::Gone(gone_for),
+                None => found.as_deref().map_or(Place::Nowhere, Place::On),
+            },
+        };
+        let mut actions = plan(&pod, place, now);
         if actions.is_empty() && pods::is_finished(&pod) {
             let all = all_pods.all();
             let mut finished: Vec<_> =
@@ -46,21 +56,43 @@ pub fn start(env: &Env) -> Vec<Controller> {
     })]
 }
 
-/// `node`: `None` if the Pod is on none, `Some(None)` if its node does not exist.
-fn plan(pod: &Pod, node: Option<Option<&Node>>, now: Timestamp) -> Vec<Action> {
-    let deleting = pod.metadata.deletion_timestamp.is_some();
-    match node {
-        // Deleted before it ever had a node: no kubelet will confirm.
-        None if deleting => remove(pod, now),
-        Some(None) => {
-            // The start of the wait is not recorded anywhere; the condition's absence starts it here.
-            let since = pod.status.as_ref().and_then(|s| s.start_time.as_ref()).map(|t| t.0);
-            match since.and_then(|since| pods::until(since, NODE_GONE_GRACE_SECONDS, now)) {
-                Some(left) => vec![Action::After(left)],
-                None => remove(pod, now),
-            }
+/// Where a Pod is.
+enum Place<'a> {
+    /// On no node yet.
+    Nowhere,
+    /// On this one.
+    On(&'a Node),
+    /// On one that has not existed for this long.
+    Gone(Duration),
+}
+
+/// Since when nodes that Pods are on have been missing.
+#[derive(Default)]
+struct Missing(Mutex<HashMap<String, Instant>>);
+
+impl Missing {
+    /// How long the node has been missing; `None` if it exists.
+    fn since(&self, name: &str, exists: bool, now: Instant) -> Option<Duration> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if exists {
+            known.remove(name);
+            return None;
         }
-        Some(Some(node)) if deleting && is_out_of_service(node) => remove(pod, now),
+        Some(now.duration_since(*known.entry(name.to_owned()).or_insert(now)))
+    }
+}
+
+/// Removes a Pod that no kubelet will remove, or says when to look again.
+fn plan(pod: &Pod, place: Place<'_>, now: Timestamp) -> Vec<Action> {
+    let deleting = pod.metadata.deletion_timestamp.is_some();
+    match place {
+        // Deleted before it ever had a node: no kubelet will confirm.
+        Place::Nowhere if deleting => remove(pod, now),
+        Place::Gone(gone_for) => match NODE_GONE_GRACE.checked_sub(gone_for).filter(|left| !left.is_zero()) {
+            Some(left) => vec![Action::After(left)],
+            None => remove(pod, now),
+        },
+        Place::On(node) if deleting && is_out_of_service(node) => remove(pod, now),
         _ => Vec::new(),
     }
 }
@@ -93,10 +125,16 @@ mod tests {
     #[test]
     fn only_pods_without_anyone_responsible_are_removed() {
         let now = "2026-01-01T01:00:00Z".parse().unwrap();
-        let pod = |meta| from_value::<Pod>(json!({"metadata": meta, "status": {"startTime": "2026-01-01T00:00:00Z"}})).unwrap();
+        let pod = |meta| from_value::<Pod>(json!({"metadata": meta})).unwrap();
         let (living, deleting) = (pod(json!({})), pod(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})));
         let node = Node::default();
-        assert!(plan(&living, None, now).is_empty() && plan(&deleting, Some(Some(&node)), now).is_empty());
-        assert_eq!((plan(&deleting, None, now).len(), plan(&living, Some(None), now).len()), (2, 2));
+        assert!(plan(&living, Place::Nowhere, now).is_empty() && plan(&deleting, Place::On(&node), now).is_empty());
+        assert_eq!(plan(&deleting, Place::Nowhere, now).len(), 2);
+        assert_eq!(plan(&living, Place::Gone(Duration::from_secs(30)), now), [Action::After(Duration::from_secs(10))]);
+        assert_eq!(plan(&living, Place::Gone(NODE_GONE_GRACE), now).len(), 2);
+        let (missing, start) = (Missing::default(), Instant::now());
+        assert_eq!(missing.since("n", false, start), Some(Duration::ZERO));
+        assert_eq!(missing.since("n", false, start + NODE_GONE_GRACE), Some(NODE_GONE_GRACE));
+        assert_eq!((missing.since("n", true, start), missing.since("n", false, start)), (None, Some(Duration::ZERO)));
     }
 }
