@@ -51,7 +51,7 @@ pub fn prepare_update(def: &ResourceDef, subresource: &str, object: &mut Value, 
     }
     kinds::update(def, subresource, object, old, now);
     let raises = if def.strategy.generation_follows_all {
-        subresource.is_empty() && differs_beside_metadata(def, object, old)
+        subresource != "status" && differs_beside_metadata(def, object, old)
     } else {
         def.strategy.generation_paths.iter().any(|path| get(object, path) != get(old, path))
     };
@@ -167,6 +167,9 @@ mod tests {
         prepare_update(def, "", &mut new, &old, Timestamp::UNIX_EPOCH);
         assert_eq!(new["metadata"]["generation"], 2);
         assert!(new.get("status").is_none());
+        let mut scaled = json!({"metadata": {"name": "w"}, "spec": {"a": 1, "replicas": 2}, "more": 1});
+        prepare_update(def, "scale", &mut scaled, &old, Timestamp::UNIX_EPOCH);
+        assert_eq!(scaled["metadata"]["generation"], 2);
     }
 
     #[test]
