@@ -10,7 +10,7 @@ use super::{GROUP, Rbac, RoleRef, Rule, missing, quoted_list};
 use crate::admission::{Attributes as Write, Operation, Plugin};
 use crate::auth::{Attributes, Authorizers, Decision, MASTERS_GROUP};
 use crate::cluster::Cluster;
-use crate::error::{ApiError, GroupResource, Result};
+use crate::error::{ApiError, Result};
 
 /// Metadata that may change without the check, so that garbage collection can finish.
 const UNCHECKED_METADATA: [&str; 4] = ["ownerReferences", "finalizers", "managedFields", "resourceVersion"];
@@ -80,7 +80,8 @@ impl RoleEscalation {
         }
         match self.rbac.rules_of(&role, &write.namespace, cluster).await? {
             Some(rules) => self.check(write, &rules, cluster).await,
-            None => Err(ApiError::not_found(GroupResource { group: GROUP, resource: plural }, &role.name)),
+            // Upstream names the binding's resource here, and clients see that.
+            None => Err(ApiError::not_found(write.group_resource(), &role.name)),
         }
     }
 }
