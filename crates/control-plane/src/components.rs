@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use atoll_apiserver::ApiServer;
+use atoll_apiserver::auth::service_account::{ObjectRef, ServiceAccountTokens};
 use atoll_apiserver::auth::{AUTHENTICATED_GROUP, UserInfo};
-use atoll_controllers::ControllersOptions;
+use atoll_controllers::{ControllersOptions, LegacyTokens};
 use atoll_scheduler::SchedulerOptions;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -37,13 +38,24 @@ pub fn client(server: &ApiServer, name: &str) -> kube::Client {
     kube::Client::new(server.service(user(name)), "default")
 }
 
+/// The API server's own key signs what the controllers put into Secrets, so that it knows its tokens again.
+struct SecretTokens(Arc<ServiceAccountTokens>);
+
+impl LegacyTokens for SecretTokens {
+    fn token(&self, namespace: &str, account: &str, account_uid: &str, secret: &str) -> Result<String, String> {
+        let account = ObjectRef { name: account.to_owned(), uid: account_uid.to_owned() };
+        self.0.legacy_token(namespace, &account, secret).map_err(|e| e.to_string())
+    }
+}
+
 impl Components {
     /// All but those that `options` leave out.
-    pub fn new(options: &ControlPlaneOptions, files: &Files) -> Components {
+    pub fn new(options: &ControlPlaneOptions, files: &Files, tokens: Arc<ServiceAccountTokens>) -> Components {
         let runs = |component| !options.without.contains(&component);
         let controllers = runs(Component::Controllers).then(|| ControllersOptions {
             root_ca_pem: Some(files.ca.certificate_pem().to_owned()),
             signing_ca: files.signing_ca().map(Arc::new),
+            legacy_tokens: Some(Arc::new(SecretTokens(tokens))),
             ..ControllersOptions::default()
         });
         Components { controllers, has_scheduler: runs(Component::Scheduler) }

@@ -45,6 +45,7 @@ impl ControlPlane {
         })?;
         let mut plugins = admission::default_plugins();
         auth.add_plugins(&mut plugins);
+        let tokens = auth.tokens.clone();
         let server = ApiServer::new(Config {
             store: store.clone(),
             authenticators: auth.authenticators,
@@ -77,7 +78,7 @@ impl ControlPlane {
             tls,
             address,
             kubeconfig,
-            components: Components::new(options, &files),
+            components: Components::new(options, &files, tokens),
         })
     }
 
