@@ -10,6 +10,8 @@ pub mod names;
 mod path;
 mod predicates;
 pub mod rules;
+#[cfg(test)]
+mod samples;
 mod selectors;
 pub mod structural;
 mod tables;

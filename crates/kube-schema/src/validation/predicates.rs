@@ -26,10 +26,11 @@ fn split(word: &'static str) -> (&'static str, &'static str, &'static str) {
 /// Whether the language has this predicate.
 #[cfg(test)]
 pub(super) fn is_known(word: &'static str) -> bool {
-    const WORDS: [&str; 20] = [
+    const WORDS: [&str; 21] = [
         "req",
         "enum",
         "reqenum",
+        "setenum",
         "one",
         "nonneg",
         "pos",
@@ -70,12 +71,13 @@ fn one<'a>(check: &mut Check<'a>, word: &'static str, value: &'a Value, path: &P
     }
     let (name, argument, detail) = split(word);
     match name {
-        "req" | "reqenum" | "one" if view::is_empty(value) && name != "one" => {
+        "setenum" if value.is_null() => false,
+        "req" | "reqenum" | "setenum" if view::is_empty(value) => {
             check.required(path, detail);
             false
         }
         "req" => true,
-        "enum" | "reqenum" | "one" => {
+        "enum" | "reqenum" | "setenum" | "one" => {
             word_of(check, name, argument, value, path);
             true
         }
@@ -122,7 +124,7 @@ fn one<'a>(check: &mut Check<'a>, word: &'static str, value: &'a Value, path: &P
 
 fn word_of(check: &mut Check<'_>, name: &str, argument: &str, value: &Value, path: &Path<'_>) {
     let found = value.as_str().unwrap_or_default();
-    if (name != "one" && view::is_empty(value)) || argument.split('|').any(|w| w == found) {
+    if (name == "enum" && value.is_null()) || argument.split('|').any(|w| w == found) {
         return;
     }
     let supported: Vec<&str> = argument.split('|').collect();

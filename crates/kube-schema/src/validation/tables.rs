@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `req[:"detail"]` | absent or empty: Required, stop |
 //! | `enum:A\|B`, `reqenum:A\|B` | another word: NotSupported (the latter: absent: Required) |
+//! | `setenum:A\|B` | there but empty: Required; another word: NotSupported |
 //! | `one:A\|B` | absent too: NotSupported |
 //! | `nonneg`, `pos`, `range:1-9`, `min:1`, `port` | number outside: Invalid |
 //! | `absent:"detail"` | set: Forbidden |

@@ -135,9 +135,10 @@ fn webhook_url(c: &mut Check<'_>, url: &str, path: &Path<'_>) {
 }
 
 fn webhook_service(c: &mut Check<'_>, service: &Value, path: &Path<'_>) {
-    for field in ["name", "namespace"] {
+    // Upstream's check takes the two the other way round, and so do its findings.
+    for (field, shown) in [("namespace", "name"), ("name", "namespace")] {
         if text(service, field).is_empty() {
-            c.required(&path.field(field), format!("service {field} is required"));
+            c.required(&path.field(shown), format!("service {shown} is required"));
         }
     }
     let port = int(service, "port");

@@ -67,7 +67,9 @@ pub fn container_probes<'a>(c: &mut Check<'a>, container: &'a Value, path: &Path
 
 fn sleep<'a>(c: &mut Check<'a>, action: &'a Value, path: &Path<'_>) {
     let seconds = int(action, "seconds");
-    if let Some(grace) = maybe_int(c.pod.spec, "terminationGracePeriodSeconds")
+    // A negative period is stored as one second.
+    let grace = maybe_int(c.pod.spec, "terminationGracePeriodSeconds").map(|g| if g < 0 { 1 } else { g });
+    if let Some(grace) = grace
         && !(0..=grace).contains(&seconds)
     {
         let detail = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");

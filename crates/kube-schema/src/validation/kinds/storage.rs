@@ -36,6 +36,7 @@ pub fn hook(name: &str) -> Option<Hook> {
         "data_sources" => data_sources,
         "class_parameters" => class_parameters,
         "topology_term" => topology_term,
+        "repeated_topologies" => repeated_topologies,
         "attachment_source" => attachment_source,
         "attachment_metadata" => attachment_metadata,
         "volume_error" => volume_error,
@@ -325,6 +326,18 @@ fn topology_term<'a>(c: &mut Check<'a>, term: &'a Value, path: &Path<'_>) {
         c.qualified_name(&path.field("key"), key);
         if expressions[..i].iter().any(|o| text(o, "key") == key) {
             c.duplicate(&path.field("key"), key);
+        }
+    }
+}
+
+/// A term that selects what another one does; an empty one always repeats.
+fn repeated_topologies<'a>(c: &mut Check<'a>, terms: &'a Value, path: &Path<'_>) {
+    let all = terms.as_array().map(Vec::as_slice).unwrap_or_default();
+    for (i, term) in all.iter().enumerate() {
+        let expressions = list(term, "matchLabelExpressions");
+        let is_repeated = all[..i].iter().any(|o| list(o, "matchLabelExpressions") == expressions);
+        if expressions.is_empty() || is_repeated {
+            c.duplicate(&path.index(i).field("matchLabelExpressions"), "");
         }
     }
 }

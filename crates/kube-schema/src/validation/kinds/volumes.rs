@@ -55,7 +55,12 @@ fn pod_volumes<'a>(c: &mut Check<'a>, spec: &'a Value, path: &Path<'_>) {
         .map(|v| format!("{pod_name}-{}", text(v, "name")))
         .collect();
     let path = path.field("volumes");
-    for template in c.claim_templates.clone() {
+    for (i, template) in c.claim_templates.clone().into_iter().enumerate() {
+        if template.is_empty() {
+            c.required(&path.index(i).field("name"), "");
+        } else {
+            c.label(&path.index(i).field("name"), template);
+        }
         c.pod.volumes.push((template, spec));
     }
     for (i, volume) in volumes.iter().enumerate() {
