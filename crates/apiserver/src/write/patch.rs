@@ -156,12 +156,7 @@ impl Patch<'_> {
         let def = &self.call.def;
         let decoded = decode(def, patched.into(), self.validation).map_err(|e| {
             let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: {e}"));
-            match e {
-                decode::DecodeError::Strict(_) => body::undecodable(self.call, &e),
-                _ => {
-                    ApiError::new(422, "Invalid", format!("{} is invalid: patch: {}", def.kind, cause.message)).with_cause(cause)
-                }
-            }
+            ApiError::new(422, "Invalid", format!("{} is invalid: patch: {}", def.kind, cause.message)).with_cause(cause)
         })?;
         decoded.warnings.into_iter().for_each(|w| self.call.warnings.add(w));
         let mut object = decoded.value;
