@@ -27,6 +27,11 @@ pub fn length_text(chars_max: usize) -> String {
     format!("must be no more than {chars_max} characters")
 }
 
+/// The same where keys and values of labels are judged.
+fn byte_length_text(bytes_max: usize) -> String {
+    format!("must be no more than {bytes_max} bytes")
+}
+
 fn is_lower_alphanumeric(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit()
 }
@@ -127,7 +132,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     if name.is_empty() {
         out.push("name part must be non-empty".to_owned());
     } else if name.len() > LABEL_CHARS_MAX {
-        out.push(format!("name part {}", length_text(LABEL_CHARS_MAX)));
+        out.push(format!("name part {}", byte_length_text(LABEL_CHARS_MAX)));
     }
     if !is_qualified(name) {
         out.push(format!("name part {}", pattern_text(MESSAGE, QUALIFIED, &EXAMPLES)));
@@ -139,7 +144,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
 pub fn label_value(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     if text.len() > LABEL_CHARS_MAX {
-        out.push(length_text(LABEL_CHARS_MAX));
+        out.push(byte_length_text(LABEL_CHARS_MAX));
     }
     if !text.is_empty() && !is_qualified(text) {
         out.push(pattern_text(

@@ -138,7 +138,7 @@ fn webhook_service(c: &mut Check<'_>, service: &Value, path: &Path<'_>) {
     // Upstream's check takes the two the other way round, and so do its findings.
     for (field, shown) in [("namespace", "name"), ("name", "namespace")] {
         if text(service, field).is_empty() {
-            c.required(&path.field(shown), format!("service {shown} is required"));
+            c.required(&path.field(shown), "");
         }
     }
     let port = int(service, "port");

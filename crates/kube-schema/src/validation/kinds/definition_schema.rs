@@ -91,7 +91,11 @@ fn defaults(c: &mut Check<'_>, schema: &Value, path: &Path<'_>) {
     if let Some(default) = schema.get("default").filter(|d| !d.is_null()) {
         let node = Structural::parse(schema);
         let place = path.field("default").to_string();
-        c.errors.extend(structural::validate_value(&node, &place, default));
+        // The texts speak of the value alone.
+        for mut error in structural::validate_value(&node, "", default) {
+            error.field = if error.field == "<nil>" { place.clone() } else { format!("{place}.{}", error.field) };
+            c.errors.push(error);
+        }
     }
     let properties = path.field("properties");
     for (name, property) in entries(schema, "properties") {

@@ -344,7 +344,7 @@ fn stored_versions(c: &mut Check<'_>, crd: &Value, root: &Path<'_>) {
         stored = versions.iter().filter(|v| flag(v, "storage")).map(|v| text(v, "name")).take(1).collect();
     }
     if stored.is_empty() {
-        return c.invalid(&path, Value::Array(Vec::new()), "must have at least one stored version");
+        return c.invalid(&path, Value::Null, "must have at least one stored version");
     }
     let mut left = stored.clone();
     for version in versions {

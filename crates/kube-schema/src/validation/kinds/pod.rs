@@ -208,7 +208,8 @@ fn dns_config<'a>(c: &mut Check<'a>, spec: &'a Value, path: &Path<'_>) {
     for (i, search) in searches.iter().enumerate().filter(|(_, s)| **s != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
         // Underscores are let through besides what a subdomain may have.
-        c.invalid_each(&searches_path.index(i), search, super::super::names::dns_subdomain(&without_underscores(search)));
+        let problems = super::super::names::dns_subdomain(&without_underscores(search)).into_iter().map(with_underscores);
+        c.invalid_each(&searches_path.index(i), search, problems.collect());
     }
     let options = path.field("options");
     for (i, option) in list(config, "options").iter().enumerate() {
@@ -216,6 +217,18 @@ fn dns_config<'a>(c: &mut Check<'a>, spec: &'a Value, path: &Path<'_>) {
             c.required(&options.index(i), "must not be empty");
         }
     }
+}
+
+/// The sentence on subdomains, where underscores are fine too.
+fn with_underscores(sentence: String) -> String {
+    if !sentence.contains("regex") {
+        return sentence;
+    }
+    super::super::names::pattern_text(
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character",
+        "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*",
+        &["example.com"],
+    )
 }
 
 /// Underscores where the relaxed syntax has them (first in a label, or inside of it) read as letters.
