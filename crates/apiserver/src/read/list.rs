@@ -1,10 +1,13 @@
 //! Lists: one consistent snapshot, in pages, streamed from the stored bytes.
 
+use std::io::Write;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use atoll_store::{Entry, Key, RangeQuery, Revision};
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use http::{HeaderValue, Response, header};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
@@ -142,15 +145,22 @@ fn spliced(call: &Call, listing: Listing) -> Response<Body> {
         call.def.api_version(),
         list_metadata(&listing)
     );
+    let size: usize = listing.entries.iter().map(|(_, entry)| entry.value.len()).sum();
+    let is_compressed = size >= limits::GZIP_BYTES_MIN && takes_gzip(call);
     let body = ListBody {
         head: Some(head),
         layout: encoding::layout(&call.def),
         entries: listing.entries.into_iter(),
         is_first: true,
         is_done: false,
+        encoder: is_compressed.then(|| GzEncoder::new(Vec::new(), Compression::fast())),
     };
     let mut response = Response::new(body.boxed_unsync());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+    if is_compressed {
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
     response
 }
 
@@ -189,9 +199,29 @@ struct ListBody {
     entries: std::vec::IntoIter<(Key, Entry)>,
     is_first: bool,
     is_done: bool,
+    encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+fn takes_gzip(call: &Call) -> bool {
+    let accepted = call.headers.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    accepted.split(',').any(|coding| coding.split(';').next().is_some_and(|c| c.trim() == "gzip"))
 }
 
 impl ListBody {
+    /// The next piece as it is sent.
+    fn encoded(&mut self) -> Result<Option<Bytes>, std::io::Error> {
+        let Some(plain) = self.chunk() else { return Ok(None) };
+        let Some(mut encoder) = self.encoder.take() else { return Ok(Some(plain)) };
+        encoder.write_all(&plain)?;
+        if self.is_done {
+            return Ok(Some(Bytes::from(encoder.finish()?)));
+        }
+        encoder.flush()?;
+        let out = std::mem::take(encoder.get_mut());
+        self.encoder = Some(encoder);
+        Ok(Some(Bytes::from(out)))
+    }
+
     fn chunk(&mut self) -> Option<Bytes> {
         if self.is_done {
             return None;
@@ -226,7 +256,7 @@ impl hyper::body::Body for ListBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Poll::Ready(self.chunk().map(|bytes| Ok(Frame::data(bytes))))
+        Poll::Ready(self.encoded().map_err(Into::into).map(|piece| piece.map(Frame::data)).transpose())
     }
 }
 
