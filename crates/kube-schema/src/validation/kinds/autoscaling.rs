@@ -67,7 +67,7 @@ fn target_api_version<'a>(c: &mut Check<'a>, target: &'a Value, path: &Path<'_>)
     let is_scale_target = path.to_string().ends_with("scaleTargetRef");
     let is_core = !version.contains('/');
     // A target in the core group can be a ReplicationController; anything else names its group.
-    let is_known = !is_core || (version == "v1" && (!is_scale_target || text(target, "kind") == "ReplicationController"));
+    let is_known = !is_core || !is_scale_target || text(target, "kind") == "ReplicationController";
     let was_there = same_version(c, version);
     if !is_known && !was_there {
         c.invalid(&place, version, "apiVersion must specify API group");

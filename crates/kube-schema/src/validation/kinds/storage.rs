@@ -241,11 +241,10 @@ fn claim_update<'a>(c: &mut Check<'a>, claim: &'a Value, root: &Path<'_>) {
     }
     let amount = |holder: &Value, field: &str| map(holder, field).and_then(|m| m.get("storage")).and_then(quantity);
     let (new_size, old_size) = (amount(spec, "resources.requests"), amount(old, "resources.requests"));
+    // What is missing is nothing.
+    let nano = |size: Option<crate::Quantity>| size.map_or(0, crate::Quantity::nano);
     let held = amount(c.old, "status.capacity");
-    if let (Some(new), Some(old)) = (new_size, old_size)
-        && new < old
-        && held.is_some_and(|h| new <= h)
-    {
+    if nano(new_size) < nano(old_size) && nano(new_size) <= nano(held) {
         c.forbidden(&path.field("resources.requests.storage"), "field can not be less than status.capacity");
     }
     c.immutable(&root.field("volumeMode"), at(spec, "volumeMode"), at(old, "volumeMode"));
