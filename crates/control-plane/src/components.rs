@@ -1,85 +1,97 @@
-//! The components of a control plane that speak only the Kubernetes API: controllers and scheduler.
-//!
-//! Each is a client of the in-process service under its own identity: RBAC holds, no socket is opened.
+//! The parts of a control plane that speak the Kubernetes API: each gets a client of its own identity on the in-process service.
 
 use std::sync::Arc;
 
 use atoll_apiserver::ApiServer;
-use atoll_apiserver::auth::service_account::{ObjectRef, ServiceAccountTokens};
-use atoll_apiserver::auth::{AUTHENTICATED_GROUP, UserInfo};
-use atoll_controllers::{ControllersOptions, LegacyTokens};
-use atoll_scheduler::SchedulerOptions;
+use atoll_apiserver::auth::UserInfo;
+use atoll_controllers::{ClientFor, ControllersOptions, LegacyTokens};
+use futures::future::BoxFuture;
+use kube::Client;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use crate::{Component, ControlPlaneOptions, Files};
 
-const SCHEDULER_USER: &str = "system:kube-scheduler";
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
-
-/// What is to run beside the API server.
-pub struct Components {
-    controllers: Option<ControllersOptions>,
-    has_scheduler: bool,
+/// What a further component is given.
+#[derive(Clone)]
+pub struct ComponentContext {
+    server: ApiServer,
+    /// Turns true when the component is to end.
+    pub shutdown: watch::Receiver<bool>,
 }
 
-/// The user of this name, with the groups that authentication gives it.
-fn user(name: &str) -> UserInfo {
-    let mut groups = vec![AUTHENTICATED_GROUP.to_owned()];
-    if let Some((namespace, _)) = name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':')) {
-        groups.insert(0, "system:serviceaccounts".to_owned());
-        groups.insert(1, format!("system:serviceaccounts:{namespace}"));
+/// A component that the assembler adds, such as the tenancy operator of a management plane. It ends with the control plane.
+pub type FurtherComponent = Box<dyn FnOnce(ComponentContext) -> BoxFuture<'static, ()> + Send>;
+
+impl ComponentContext {
+    pub(crate) fn new(server: ApiServer, shutdown: watch::Receiver<bool>) -> Self {
+        ComponentContext { server, shutdown }
     }
-    UserInfo { name: name.to_owned(), groups, ..UserInfo::default() }
-}
 
-/// A client that acts as this user, without sockets.
-pub fn client(server: &ApiServer, name: &str) -> kube::Client {
-    kube::Client::new(server.service(user(name)), "default")
-}
-
-/// The API server's own key signs what the controllers put into Secrets, so that it knows its tokens again.
-struct SecretTokens(Arc<ServiceAccountTokens>);
-
-impl LegacyTokens for SecretTokens {
-    fn token(&self, namespace: &str, account: &str, account_uid: &str, secret: &str) -> Result<String, String> {
-        let account = ObjectRef { name: account.to_owned(), uid: account_uid.to_owned() };
-        self.0.legacy_token(namespace, &account, secret).map_err(|e| e.to_string())
+    /// A client that acts as `user`, with the groups that authentication would give it. RBAC applies.
+    pub fn client(&self, user: &str) -> Client {
+        Client::new(self.server.service(identity(user)), "default")
     }
 }
 
-impl Components {
-    /// All but those that `options` leave out.
-    pub fn new(options: &ControlPlaneOptions, files: &Files, tokens: Arc<ServiceAccountTokens>) -> Components {
-        let runs = |component| !options.without.contains(&component);
-        let controllers = runs(Component::Controllers).then(|| ControllersOptions {
+/// The identity behind a user name: service accounts are in their groups, everybody known is authenticated.
+fn identity(user: &str) -> UserInfo {
+    let mut groups = Vec::new();
+    if let Some((namespace, _)) = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
+        groups.push("system:serviceaccounts".to_owned());
+        groups.push(format!("system:serviceaccounts:{namespace}"));
+    }
+    groups.push("system:authenticated".to_owned());
+    UserInfo { name: user.to_owned(), groups, ..UserInfo::default() }
+}
+
+/// Starts controllers and scheduler, those that are wanted, and the further components.
+pub(crate) fn start(
+    options: &ControlPlaneOptions,
+    further: Vec<FurtherComponent>,
+    files: &Files,
+    legacy_tokens: Arc<dyn LegacyTokens>,
+    context: &ComponentContext,
+) -> tokio::task::JoinSet<()> {
+    let mut tasks = tokio::task::JoinSet::new();
+    let runs = |component| !options.without.contains(&component);
+    if runs(Component::Controllers) {
+        let controllers = ControllersOptions {
+            controllers: options.controllers.clone(),
             root_ca_pem: Some(files.ca.certificate_pem().to_owned()),
-            signing_ca: files.signing_ca().map(Arc::new),
-            legacy_tokens: Some(Arc::new(SecretTokens(tokens))),
-            ..ControllersOptions::default()
-        });
-        Components { controllers, has_scheduler: runs(Component::Scheduler) }
+            signing_ca: Some(files.ca.clone()),
+            legacy_tokens: Some(legacy_tokens),
+            volume_root: options.volume_root.clone(),
+            volumes_found_at: options.volumes_found_at.clone(),
+        };
+        let (source, shutdown) = (context.clone(), context.shutdown.clone());
+        let clients: ClientFor = Arc::new(move |user| source.client(user));
+        tasks.spawn(async move { atoll_controllers::run(controllers, clients, stopped(shutdown)).await });
     }
-
-    /// Starts them; they end when `stop` changes or its sender is gone.
-    pub fn start(self, server: &ApiServer, stop: &watch::Receiver<bool>) -> JoinSet<()> {
-        let mut set = JoinSet::new();
-        if let Some(options) = self.controllers {
-            let server = server.clone();
-            let clients: atoll_controllers::ClientFor = Arc::new(move |name| client(&server, name));
-            set.spawn(atoll_controllers::run(options, clients, stopped(stop.clone())));
-        }
-        if self.has_scheduler {
-            let client = client(server, SCHEDULER_USER);
-            set.spawn(atoll_scheduler::run(SchedulerOptions::default(), client, stopped(stop.clone())));
-        }
-        set
+    if runs(Component::Scheduler) {
+        let (client, shutdown) = (context.client("system:kube-scheduler"), context.shutdown.clone());
+        tasks.spawn(async move { atoll_scheduler::run(Default::default(), client, stopped(shutdown)).await });
     }
+    for component in further {
+        tasks.spawn(component(context.clone()));
+    }
+    tasks
 }
 
-async fn stopped(mut stop: watch::Receiver<bool>) {
-    // An error means that the sender is gone: that is a stop too.
-    if stop.wait_for(|stop| *stop).await.is_err() {
-        tracing::debug!("the control plane is gone");
+async fn stopped(mut shutdown: watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|stop| *stop).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_account_is_in_its_groups() {
+        let account = identity("system:serviceaccount:kube-system:job-controller");
+        assert_eq!(
+            account.groups,
+            ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"]
+        );
+        assert_eq!(identity("system:kube-scheduler").groups, ["system:authenticated"]);
     }
 }

@@ -27,8 +27,10 @@ pub struct ControllersOptions {
     pub signing_ca: Option<Arc<CertificateAuthority>>,
     /// Signs legacy tokens.
     pub legacy_tokens: Option<Arc<dyn LegacyTokens>>,
-    /// Root under which the directory provisioner makes volumes, and whether it may make the directories itself.
+    /// Root, as nodes see it, under which the directory provisioner makes volumes.
     pub volume_root: Option<PathBuf>,
+    /// Where that root lies on this machine, if a node has a root of its own; `None` means the same path.
+    pub volumes_found_at: Option<PathBuf>,
 }
 
 /// Options and shared things.

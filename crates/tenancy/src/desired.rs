@@ -95,7 +95,7 @@ pub fn service(tenant: &TenantControlPlane) -> Value {
 /// The claim of the tenant's data volume. The user id lets a directory provisioner give the directory to the tenant.
 pub fn data_claim(tenant: &TenantControlPlane, names: &Names, choices: &Choices) -> Value {
     let mut extra = crate::spec::Metadata::default();
-    extra.annotations.insert(names::USER_ID.to_owned(), choices.user_id.to_string());
+    extra.annotations.insert(names::OWNER_UID.to_owned(), choices.user_id.to_string());
     let mut spec = json!({
         "accessModes": ["ReadWriteOnce"],
         "resources": { "requests": { "storage": choices.storage_size } },

@@ -15,6 +15,9 @@ pub const LABEL_COMPONENT: &str = "kamaji.clastix.io/component";
 /// The user id that a tenant's process and data have (Atoll's own).
 pub const USER_ID: &str = "atoll.dev/user-id";
 
+/// On a data claim: the user id that owns its directory (the directory provisioner's annotation).
+pub const OWNER_UID: &str = "atoll.dev/owner-uid";
+
 /// Names derived from one TenantControlPlane.
 #[derive(Clone, Debug)]
 pub struct Names {

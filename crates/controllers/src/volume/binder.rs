@@ -66,6 +66,7 @@ fn volumes(env: &Env) -> Controller {
     let (claims, volumes) = (env.informer::<PersistentVolumeClaim>(), env.informer::<PersistentVolume>());
     let for_claims = volumes.clone();
     let root = env.options.volume_root.clone();
+    let found_at = env.options.volumes_found_at.clone().or_else(|| root.clone());
     let builder = Builder::new(env, NAME, USER).each(&volumes).on(&claims, move |claim| {
         let key = Key::of(&claim.metadata);
         for_claims.all().iter().filter(|v| claim_key(v).first() == Some(&key)).map(|v| Key::of(&v.metadata)).collect()
@@ -73,13 +74,13 @@ fn volumes(env: &Env) -> Controller {
     builder.ask(move |key| {
         let volume = volumes.get(&key);
         let claim = volume.as_ref().and_then(|v| claims.get(claim_key(v).first()?));
-        let root = root.clone();
+        let directories = root.clone().zip(found_at.clone());
         async move {
             let Some(volume) = volume else { return Ok(Vec::new()) };
             if is_reclaimable(&volume, claim.as_deref())
-                && let Some(root) = root.filter(|_| directory::is_ours(&volume))
+                && let Some((root, found_at)) = directories.filter(|_| directory::is_ours(&volume))
             {
-                directory::remove(&root, &volume).await?;
+                directory::remove(&root, &found_at, &volume).await?;
                 return Ok(vec![Action::delete(volume.as_ref())]);
             }
             Ok(plan_volume(&volume, claim.as_deref()))

@@ -47,13 +47,14 @@ pub(super) fn is_ours(volume: &PersistentVolume) -> bool {
 
 /// Removes the directory with all that is in it. Only a directory right below the root, named like its volume, is touched:
 /// whoever may write PersistentVolumes must not be able to name others.
-pub(super) async fn remove(root: &Path, volume: &PersistentVolume) -> Result<()> {
+/// `found_at` is where the nodes' `root` lies on this machine.
+pub(super) async fn remove(root: &Path, found_at: &Path, volume: &PersistentVolume) -> Result<()> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
-    let expected = root.join(name);
     let named = volume.spec.as_ref().and_then(|s| s.host_path.as_ref()).map(|h| h.path.as_str());
-    if name.is_empty() || name.contains('/') || named != expected.to_str() {
+    if name.is_empty() || name.contains('/') || named != root.join(name).to_str() {
         return Err(Error::Unfinished(format!("volume {name} is not a directory of this provisioner")));
     }
+    let expected = found_at.join(name);
     match tokio::fs::remove_dir_all(&expected).await {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             Err(Error::Directory { path: expected.to_string_lossy().into_owned(), source })
@@ -76,10 +77,10 @@ mod tests {
         let root = std::env::temp_dir().join(format!("atoll-volumes-{}", std::process::id()));
         std::fs::create_dir_all(root.join("pvc-1/data")).unwrap();
         std::fs::create_dir_all(root.join("other")).unwrap();
-        assert!(remove(&root, &volume("pvc-1", &root.join("other"))).await.is_err());
+        assert!(remove(&root, &root, &volume("pvc-1", &root.join("other"))).await.is_err());
         assert!(root.join("other").exists());
-        remove(&root, &volume("pvc-1", &root.join("pvc-1"))).await.unwrap();
-        remove(&root, &volume("pvc-1", &root.join("pvc-1"))).await.unwrap();
+        remove(&root, &root, &volume("pvc-1", &root.join("pvc-1"))).await.unwrap();
+        remove(&root, &root, &volume("pvc-1", &root.join("pvc-1"))).await.unwrap();
         assert!(!root.join("pvc-1").exists());
         std::fs::remove_dir_all(&root).unwrap();
     }

@@ -26,4 +26,9 @@ impl Error {
     pub(crate) fn io(what: impl Into<String>, source: std::io::Error) -> Error {
         Error::Io { what: what.into(), source }
     }
+
+    pub(crate) fn api(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
+        let what = what.into();
+        move |source| Error::Api { what, source: Box::new(source) }
+    }
 }

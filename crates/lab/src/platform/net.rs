@@ -85,9 +85,6 @@ impl Names {
     pub fn platform(&self) -> String {
         format!("atoll-{}", self.tag)
     }
-    pub fn worker(&self, index: u16) -> String {
-        format!("atoll-{}-w{index}", self.tag)
-    }
     fn host_link(&self) -> String {
         format!("at{}h", self.tag)
     }
@@ -101,7 +98,11 @@ impl Names {
 
 /// Runs a program to its end; its standard error becomes the error.
 pub fn tool(program: &'static str, args: &[&str], input: Option<&str>) -> Result<String, Error> {
-    let package = if program == "nft" { "nftables" } else { "iproute2" };
+    let package = match program {
+        "nft" => "nftables",
+        "nsenter" => "util-linux",
+        _ => "iproute2",
+    };
     let mut child = Command::new(program)
         .args(args)
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
@@ -181,28 +182,30 @@ fn forward_in(namespace: &str) -> Result<(), Error> {
     ip(&["netns", "exec", namespace, "sysctl", "-qw", "net.ipv4.ip_forward=1"]).map(drop)
 }
 
-/// Makes a worker's namespace with one link: to the platform.
-pub fn create_worker(plan: &Plan, names: &Names, index: u16) -> Result<(), Error> {
-    let (namespace, platform) = (names.worker(index), names.platform());
-    if exists(&namespace)? {
-        return Ok(());
-    }
+/// Links a worker, whose process 1 is `pid`, to the platform: one pair, a gateway on the platform's end, nothing else.
+pub fn attach_worker(plan: &Plan, names: &Names, index: u16, pid: i32) -> Result<(), Error> {
+    let platform = names.platform();
     let link = names.worker_link(index);
     let address = plan.worker(index).to_string();
     let gateway = GATEWAY.to_string();
-    ip(&["netns", "add", &namespace])?;
-    let inner = |args: &[&str]| ip(&[&["-n", namespace.as_str()], args].concat());
+    let pid = pid.to_string();
     let outer = |args: &[&str]| ip(&[&["-n", platform.as_str()], args].concat());
-    inner(&["link", "set", "lo", "up"])?;
-    outer(&["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &namespace])?;
+    let inside = format!("--net=/proc/{pid}/ns/net");
+    let inner = |args: &[&str]| tool("nsenter", &[&[inside.as_str(), "ip"], args].concat(), None);
+    // One that a worker of this number left behind.
+    if outer(&["link", "show", "dev", &link]).is_ok() {
+        outer(&["link", "delete", &link])?;
+    }
+    outer(&["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &pid])?;
     outer(&["addr", "add", &format!("{gateway}/32"), "dev", &link])?;
     outer(&["link", "set", &link, "up"])?;
     outer(&["route", "replace", &format!("{address}/32"), "dev", &link])?;
+    inner(&["link", "set", "lo", "up"])?;
     inner(&["addr", "add", &format!("{address}/32"), "dev", "eth0"])?;
     inner(&["link", "set", "eth0", "up"])?;
     inner(&["route", "add", &gateway, "dev", "eth0"])?;
     inner(&["route", "add", "default", "via", &gateway, "dev", "eth0"])?;
-    forward_in(&namespace)
+    tool("nsenter", &[&inside, "sysctl", "-qw", "net.ipv4.ip_forward=1"], None).map(drop)
 }
 
 /// A worker and the address of the tenant that it may reach.

@@ -129,17 +129,17 @@ impl Context {
     }
 
     async fn free_user_id(&self) -> Result<i64, Error> {
-        let parse = |annotations: &std::collections::BTreeMap<String, String>| {
-            annotations.get(names::USER_ID).and_then(|v| v.parse::<i64>().ok())
+        let parse = |annotations: &std::collections::BTreeMap<String, String>, key: &str| {
+            annotations.get(key).and_then(|v| v.parse::<i64>().ok())
         };
         let tenants: Api<TenantControlPlane> = Api::all(self.client.clone());
         let claims: Api<PersistentVolumeClaim> = Api::all(self.client.clone());
         let labelled = ListParams::default().labels(&format!("{}=kamaji", names::LABEL_PROJECT));
         let mut used: BTreeSet<i64> = BTreeSet::new();
         let listed = tenants.list(&ListParams::default()).await.map_err(Error::api("list tenants"))?;
-        used.extend(listed.iter().filter_map(|t| parse(t.annotations())));
+        used.extend(listed.iter().filter_map(|t| parse(t.annotations(), names::USER_ID)));
         let listed = claims.list(&labelled).await.map_err(Error::api("list data claims"))?;
-        used.extend(listed.iter().filter_map(|c| parse(c.annotations())));
+        used.extend(listed.iter().filter_map(|c| parse(c.annotations(), names::OWNER_UID)));
         let mut ids = self.options.user_ids.clone();
         ids.find(|id| !used.contains(id)).ok_or_else(|| {
             Error::Tenant(
