@@ -19,6 +19,11 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Up(commands::platform::UpArgs),
+    Down(commands::platform::DownArgs),
+    Status(commands::platform::StatusArgs),
+    Tenant(commands::tenant::TenantArgs),
+    Worker(commands::tenant::WorkerArgs),
     ControlPlane(commands::control_plane::Args),
     Controllers(commands::controllers::Args),
     Scheduler(commands::scheduler::Args),
@@ -43,6 +48,11 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ATOLL_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let outcome = match Cli::parse().command {
+        Command::Up(args) => args.run(),
+        Command::Down(args) => args.run(),
+        Command::Status(args) => args.run(),
+        Command::Tenant(args) => args.run(),
+        Command::Worker(args) => args.run(),
         Command::ControlPlane(args) => args.run(),
         Command::Controllers(args) => args.run(),
         Command::Scheduler(args) => args.run(),

@@ -7,6 +7,8 @@ pub mod gpu;
 mod health;
 pub mod node;
 pub mod operator;
+pub mod platform;
 pub mod role;
 pub mod scheduler;
+pub mod tenant;
 pub mod tunnel_agent;

@@ -180,13 +180,53 @@ pub async fn list(management: &Client) -> Result<Vec<Row>, Error> {
 }
 
 /// Applies the GPU parts to a tenant: webhook, scheduler and device plugins.
-pub async fn install_gpu(kubeconfig: &str, image: &str, options: &atoll_gpu::manifests::ManifestOptions) -> Result<(), Error> {
+pub async fn install_gpu(kubeconfig: &str, image: &str, options: &atoll_gpu::ManifestOptions) -> Result<(), Error> {
     let client = cluster::client_of(kubeconfig).await?;
-    let objects = atoll_gpu::manifests::manifests(image, options).map_err(|e| Error::Invalid(e.to_string()))?;
+    let objects = atoll_gpu::manifests(image, options).map_err(|e| Error::Invalid(e.to_string()))?;
     for object in objects {
         cluster::apply(&client, &object).await?;
     }
     Ok(())
+}
+
+/// A kubeconfig of a user of the tenant, signed by the tenant's own CA. What the user may is RBAC's to say.
+pub async fn user_kubeconfig(
+    management: &Client,
+    tenant: &str,
+    admin: &str,
+    user: &str,
+    group: Option<&str>,
+    namespace: Option<&str>,
+    ttl: Duration,
+) -> Result<String, Error> {
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(management.clone(), cluster::TENANTS);
+    let secret = secrets.get(&format!("{tenant}-ca")).await.map_err(Error::api("read the tenant's CA"))?;
+    let data = secret.data.unwrap_or_default();
+    let text = |key: &str| data.get(key).and_then(|b| String::from_utf8(b.0.clone()).ok()).unwrap_or_default();
+    let (ca_pem, key_pem) = (text("ca.crt"), text("ca.key"));
+    let failed = |e: atoll_pki::Error| Error::Invalid(format!("cannot sign for {user}: {e}"));
+    let ca = atoll_pki::CertificateAuthority::from_pem(&ca_pem, &key_pem).map_err(failed)?;
+    let organizations: Vec<&str> = group.into_iter().collect();
+    let spec = atoll_pki::LeafSpec {
+        common_name: user,
+        organizations: &organizations,
+        names: &[],
+        usages: atoll_pki::Usages::CLIENT,
+        ttl,
+    };
+    let pair = ca.issue(&spec, jiff::Timestamp::now()).map_err(failed)?;
+    let parsed = kube::config::Kubeconfig::from_yaml(admin).map_err(|e| Error::Invalid(e.to_string()))?;
+    let server = parsed.clusters.first().and_then(|c| c.cluster.as_ref()?.server.clone()).unwrap_or_default();
+    let kubeconfig = atoll_pki::Kubeconfig {
+        cluster: atoll_pki::ClusterEntry { name: tenant, server: &server, ca_pem: &ca_pem, tls_server_name: None },
+        user_name: user,
+        credentials: atoll_pki::UserCredentials::Certificate {
+            certificate_pem: &pair.certificate_pem,
+            key_pem: &pair.key_pem,
+        },
+        namespace,
+    };
+    Ok(kubeconfig.to_yaml())
 }
 
 /// Writes a tenant's kubeconfig beside the others and answers where.
