@@ -25,6 +25,8 @@ enum Command {
     Tenant(commands::tenant::TenantArgs),
     Worker(commands::tenant::WorkerArgs),
     ControlPlane(commands::control_plane::Args),
+    #[command(hide = true)]
+    ManagementPlane(commands::control_plane::ManagementArgs),
     Controllers(commands::controllers::Args),
     Scheduler(commands::scheduler::Args),
     Operator(commands::operator::Args),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Tenant(args) => args.run(),
         Command::Worker(args) => args.run(),
         Command::ControlPlane(args) => args.run(),
+        Command::ManagementPlane(args) => args.run(),
         Command::Controllers(args) => args.run(),
         Command::Scheduler(args) => args.run(),
         Command::Operator(args) => args.run(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use atoll_apiserver::ApiServer;
 use atoll_apiserver::auth::UserInfo;
+use atoll_apiserver::auth::service_account::{ObjectRef, ServiceAccountTokens};
 use atoll_controllers::{ClientFor, ControllersOptions, LegacyTokens};
 use futures::future::BoxFuture;
 use kube::Client;
@@ -29,7 +30,14 @@ impl ComponentContext {
 
     /// A client that acts as `user`, with the groups that authentication would give it. RBAC applies.
     pub fn client(&self, user: &str) -> Client {
-        Client::new(self.server.service(identity(user)), "default")
+        self.client_in_groups(user, &[])
+    }
+
+    /// The same with further groups.
+    pub fn client_in_groups(&self, user: &str, groups: &[&str]) -> Client {
+        let mut identity = identity(user);
+        identity.groups.extend(groups.iter().map(|g| (*g).to_owned()));
+        Client::new(self.server.service(identity), "default")
     }
 }
 
@@ -44,12 +52,22 @@ fn identity(user: &str) -> UserInfo {
     UserInfo { name: user.to_owned(), groups, ..UserInfo::default() }
 }
 
+/// Signs the tokens of legacy Secrets with the cluster's key.
+pub(crate) struct ServiceAccountSigner(pub(crate) Arc<ServiceAccountTokens>);
+
+impl LegacyTokens for ServiceAccountSigner {
+    fn token(&self, namespace: &str, account: &str, account_uid: &str, secret: &str) -> Result<String, String> {
+        let account = ObjectRef { name: account.to_owned(), uid: account_uid.to_owned() };
+        self.0.legacy_token(namespace, &account, secret).map_err(|e| e.message)
+    }
+}
+
 /// Starts controllers and scheduler, those that are wanted, and the further components.
 pub(crate) fn start(
     options: &ControlPlaneOptions,
     further: Vec<FurtherComponent>,
     files: &Files,
-    legacy_tokens: Arc<dyn LegacyTokens>,
+    legacy_tokens: Arc<ServiceAccountSigner>,
     context: &ComponentContext,
 ) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use atoll_pki::{
     CertificateAuthority, ClusterEntry, KeyPair, Kubeconfig, LeafSpec, ServiceAccountKey, Usages, UserCredentials, limits,
@@ -14,11 +15,13 @@ use crate::{ControlPlaneOptions, Error, Result};
 
 /// Keys and certificates of a cluster.
 pub struct Files {
-    pub ca: CertificateAuthority,
+    pub ca: Arc<CertificateAuthority>,
     pub serving: KeyPair,
     pub service_account: ServiceAccountKey,
-    /// Client certificate of the administrator, `system:masters`.
-    pub admin: KeyPair,
+    /// Certificate of the tunnel server.
+    pub tunnel: KeyPair,
+    /// Client certificate of the administrator, `system:masters`; none where somebody else makes the keys.
+    pub admin: Option<KeyPair>,
     /// Client certificate of the API server towards kubelets.
     pub kubelet_client: KeyPair,
 }
@@ -32,9 +35,10 @@ fn kubernetes_service_ip(cidr: &str) -> Option<String> {
 /// Names under which a server is reached from inside the cluster and from its own machine.
 fn serving_names(options: &ControlPlaneOptions) -> Vec<String> {
     let mut names: Vec<String> =
-        ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"]
+        ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
             .map(str::to_owned)
             .to_vec();
+    names.push(format!("kubernetes.default.svc.{}", options.cluster_domain));
     names.push("127.0.0.1".to_owned());
     names.extend(kubernetes_service_ip(&options.service_cidr));
     names.extend(options.advertise.map(|a| a.to_string()));
@@ -50,6 +54,28 @@ fn serving_names(options: &ControlPlaneOptions) -> Vec<String> {
 impl Files {
     /// Loads what is there and makes what is missing or has to be renewed.
     pub fn open(options: &ControlPlaneOptions) -> Result<Files> {
+        match &options.pki {
+            Some(directory) => Files::read(&Dir(directory.clone())),
+            None => Files::make(options),
+        }
+    }
+
+    /// Reads what an operator made, in kubeadm's layout.
+    fn read(pki: &Dir) -> Result<Files> {
+        let ca = pki.require_pair("ca")?;
+        let serving = pki.require_pair("apiserver")?;
+        let tunnel = pki.pair("konnectivity-server")?.unwrap_or_else(|| serving.clone());
+        Ok(Files {
+            ca: Arc::new(CertificateAuthority::from_pem(&ca.certificate_pem, &ca.key_pem)?),
+            service_account: ServiceAccountKey::from_pem(&pki.require("sa.key")?)?,
+            serving,
+            tunnel,
+            admin: None,
+            kubelet_client: pki.require_pair("apiserver-kubelet-client")?,
+        })
+    }
+
+    fn make(options: &ControlPlaneOptions) -> Result<Files> {
         let pki = Dir(options.dir.join("pki"));
         pki.create()?;
         let now = jiff::Timestamp::now();
@@ -78,8 +104,8 @@ impl Files {
         };
         let kubelet_client = LeafSpec { common_name: "kube-apiserver-kubelet-client", ..admin.clone() };
         let serving = pki.leaf("apiserver", &ca, &serving, now)?;
-        let admin = pki.leaf("admin", &ca, &admin, now)?;
         let kubelet_client = pki.leaf("apiserver-kubelet-client", &ca, &kubelet_client, now)?;
+        let admin = pki.leaf("admin", &ca, &admin, now)?;
         let service_account = match pki.read("sa.key")? {
             Some(pem) => ServiceAccountKey::from_pem(&pem)?,
             None => {
@@ -89,27 +115,24 @@ impl Files {
                 key
             }
         };
-        Ok(Files { ca, serving, service_account, admin, kubelet_client })
+        Ok(Files { ca: Arc::new(ca), tunnel: serving.clone(), serving, service_account, admin: Some(admin), kubelet_client })
     }
 
-    /// The authority once more, for the controller that signs requests.
-    pub fn signing_ca(&self) -> Option<CertificateAuthority> {
-        CertificateAuthority::from_pem(self.ca.certificate_pem(), &self.ca.key_pem()).ok()
-    }
-
-    /// Writes `admin.kubeconfig` for a server at `server` (`https://HOST:PORT`) and answers its path.
-    pub fn write_admin_kubeconfig(&self, dir: &Path, server: &str) -> Result<PathBuf> {
+    /// Writes `admin.kubeconfig` for a server at `server` (`https://HOST:PORT`) and answers its path; nothing where somebody else
+    /// makes the keys.
+    pub fn write_admin_kubeconfig(&self, dir: &Path, server: &str) -> Result<Option<PathBuf>> {
+        let Some(admin) = &self.admin else { return Ok(None) };
         let kubeconfig = Kubeconfig {
             cluster: ClusterEntry { name: "atoll", server, ca_pem: self.ca.certificate_pem(), tls_server_name: None },
             user_name: "kubernetes-admin",
             credentials: UserCredentials::Certificate {
-                certificate_pem: &self.admin.certificate_pem,
-                key_pem: &self.admin.key_pem,
+                certificate_pem: &admin.certificate_pem,
+                key_pem: &admin.key_pem,
             },
             namespace: None,
         };
         Dir(dir.to_owned()).write("admin.kubeconfig", &kubeconfig.to_yaml())?;
-        Ok(dir.join("admin.kubeconfig"))
+        Ok(Some(dir.join("admin.kubeconfig")))
     }
 }
 
@@ -143,6 +166,21 @@ impl Dir {
             fs::rename(&temporary, &path)
         };
         write().map_err(|source| Error::File { action: "write", path: path.clone(), source })
+    }
+
+    fn require(&self, name: &str) -> Result<String> {
+        self.read(name)?.ok_or_else(|| Error::File {
+            action: "read",
+            path: self.0.join(name),
+            source: std::io::ErrorKind::NotFound.into(),
+        })
+    }
+
+    fn require_pair(&self, name: &str) -> Result<KeyPair> {
+        Ok(KeyPair {
+            certificate_pem: self.require(&format!("{name}.crt"))?,
+            key_pem: self.require(&format!("{name}.key"))?,
+        })
     }
 
     fn pair(&self, name: &str) -> Result<Option<KeyPair>> {

@@ -12,11 +12,12 @@ mod components;
 mod error;
 mod files;
 mod run;
+mod tunnel;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-pub use components::client;
+pub use components::{ComponentContext, FurtherComponent};
 pub use error::{Error, Result};
 pub use files::Files;
 pub use run::ControlPlane;
@@ -54,8 +55,23 @@ pub struct ControlPlaneOptions {
     pub without: Vec<Component>,
     /// Range of the cluster addresses of Services.
     pub service_cidr: String,
+    /// Directory with keys and certificates that somebody else made and renews (a tenancy operator); `None`: `dir/pki`, made and
+    /// renewed here.
+    pub pki: Option<PathBuf>,
+    /// Port under which clients reach it, where that is not `listen`'s.
+    pub advertise_port: Option<u16>,
+    /// Where tunnel agents connect; the cluster is then reached through them and in no other way.
+    pub tunnel_listen: Option<SocketAddr>,
+    pub cluster_domain: String,
     /// `iss` of service-account tokens; kubeadm and Kamaji write `https://kubernetes.default.svc.cluster.local`.
     pub service_account_issuer: String,
+    /// Admission plugins by upstream's names; `None`: those that are on by default.
+    pub admission_plugins: Option<Vec<String>>,
+    /// Controllers by name, `*` for all; empty means `*`.
+    pub controllers: Vec<String>,
+    /// Root, as nodes see it, of directory volumes, and where it lies on this machine.
+    pub volume_root: Option<PathBuf>,
+    pub volumes_found_at: Option<PathBuf>,
 }
 
 impl ControlPlaneOptions {
@@ -68,7 +84,15 @@ impl ControlPlaneOptions {
             advertise: None,
             without: Vec::new(),
             service_cidr: "10.96.0.0/12".to_owned(),
+            pki: None,
+            advertise_port: None,
+            tunnel_listen: None,
+            cluster_domain: "cluster.local".to_owned(),
             service_account_issuer: "https://kubernetes.default.svc".to_owned(),
+            admission_plugins: None,
+            controllers: Vec::new(),
+            volume_root: None,
+            volumes_found_at: None,
         }
     }
 }

@@ -34,7 +34,7 @@ impl AgentAuthenticator for TokenJudge {
         let token = credentials.bearer.clone().ok_or("a service-account token is needed")?;
         let client = self.client.read().clone().ok_or("the control plane is starting")?;
         let review = TokenReview {
-            spec: TokenReviewSpec { token: Some(token), audiences: Some(vec![AUDIENCE.to_owned()]) },
+            spec: TokenReviewSpec { token, audiences: Some(vec![AUDIENCE.to_owned()]) },
             ..TokenReview::default()
         };
         let answer = Api::<TokenReview>::all(client)

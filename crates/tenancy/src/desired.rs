@@ -126,6 +126,8 @@ fn arguments(tenant: &TenantControlPlane, advertise: &str) -> Vec<String> {
         format!("--advertise-port={}", profile.port),
         format!("--service-cidr={}", profile.service_cidr()),
         format!("--cluster-domain={}", profile.cluster_domain),
+        // Kamaji's, whatever the domain.
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),
     ];
     if let Some(port) = tunnel_port(tenant) {
         arguments.push(format!("--tunnel-listen=$(POD_IP):{port}"));

@@ -137,7 +137,7 @@ impl StatusArgs {
 
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_header(header.iter().copied());
+    table.load_style(NOTHING).set_header(header.iter().copied());
     table
 }
 
