@@ -87,6 +87,8 @@ fn join_objects(tenant: &TenantControlPlane, facts: &TenantFacts<'_>) -> Vec<Val
             "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
             vec![nodes()],
         ),
+        // Atoll's nodes program Services themselves, so they read what a service proxy reads.
+        cluster_role_binding("atoll:node-proxier", "system:node-proxier", vec![nodes()]),
         cluster_role_binding("kubeadm:cluster-admins", "cluster-admin", vec![subject("Group", "kubeadm:cluster-admins")]),
         cluster_role_binding(
             "kubeadm:apiserver-kubelet-client",

@@ -105,6 +105,7 @@ pub async fn tenant_status(management: &Client, tenant: &str) -> Result<Option<V
 pub fn platform_objects() -> Vec<Value> {
     vec![
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
+        node_proxier(),
         json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
             "metadata": {
@@ -114,6 +115,16 @@ pub fn platform_objects() -> Vec<Value> {
             "provisioner": "atoll.dev/directory", "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
         }),
     ]
+}
+
+/// Atoll's nodes program Services themselves, so they read what a service proxy reads.
+fn node_proxier() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": "atoll:node-proxier" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node-proxier" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes" }],
+    })
 }
 
 /// The pool of load-balancer addresses.

@@ -77,6 +77,7 @@ pub async fn up(
     net::apply_filters(&plan, &names, &[])?;
     write_options(dirs, options)?;
 
+    check_port(dirs, options.port)?;
     let (stop, stopped) = watch::channel(false);
     let mut tasks = tokio::task::JoinSet::new();
     let management = management_process(dirs, options, &plan, &names, &program);
@@ -117,6 +118,17 @@ pub async fn up(
     let _ = stop.send(true);
     while tasks.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Another program's port is an error at once; the own management plane of an earlier supervisor may hold it.
+fn check_port(dirs: &Dirs, port: u16) -> Result<(), Error> {
+    let running = super::process::records(dirs).iter().any(|(name, record)| name == "management" && record.is_alive());
+    match TcpListener::bind(("127.0.0.1", port)) {
+        Err(error) if !running => Err(Error::Invalid(format!(
+            "port {port} of 127.0.0.1, for the management API, is not to be had: {error}; choose another with --port"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn write_options(dirs: &Dirs, options: &UpOptions) -> Result<(), Error> {
