@@ -17,6 +17,8 @@ pub struct Plan {
     pub pool: String,
 }
 
+/// Cluster addresses of the management plane's Services.
+pub const SERVICES: &str = "10.96.0.0/16";
 /// The gateway that every worker sees on its link.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
@@ -175,6 +177,10 @@ pub fn create_platform(plan: &Plan, names: &Names) -> Result<(), Error> {
     inner(&["addr", "add", &platform_address, "peer", &format!("{host_address}/32"), "dev", &inside])?;
     inner(&["link", "set", &inside, "up"])?;
     ip(&["route", "replace", &plan.pool, "via", &platform_address, "dev", &host])?;
+    // Addresses of Services are mapped on their way out, which needs a route to begin with: there is no default one.
+    for services in [SERVICES, &plan.pool] {
+        inner(&["route", "replace", services, "dev", "lo", "src", &plan.api().to_string()])?;
+    }
     forward_in(&namespace)
 }
 
@@ -224,7 +230,7 @@ pub fn ruleset(plan: &Plan, names: &Names, permits: &[Permit]) -> String {
     for permit in permits {
         let ports = permit.ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         allowed.push_str(&format!(
-            "    iifname \"{}\" ct original ip daddr {} ct original proto-dst {{ {ports} }} accept\n",
+            "    iifname \"{}\" meta l4proto tcp ct original ip daddr {} ct original proto-dst {{ {ports} }} accept\n",
             names.worker_link(permit.index),
             permit.tenant_address,
         ));

@@ -158,6 +158,7 @@ fn management_process(
             format!("--dir={}", dirs.management().display()),
             format!("--listen={}:{API_PORT}", plan.api()),
             "--listen-stdin".to_owned(),
+            format!("--service-cidr={}", net::SERVICES),
             format!("--image={}", options.image),
             format!("--user-ids={}-{}", options.user_ids.0, options.user_ids.1),
             format!("--volume-root={}", volumes.display()),
