@@ -59,7 +59,7 @@ pub fn manifests(image: &str, options: &ManifestOptions) -> Result<Vec<Value>> {
 }
 
 fn fill(object: &mut Value, image: &str, options: &ManifestOptions) {
-    for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
+    for webhook in object.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
         webhook["timeoutSeconds"] = json!(options.webhook_timeout_seconds);
     }
     if object["kind"] == "DaemonSet" && !options.plugin_node_selector.is_empty() {
