@@ -106,10 +106,7 @@ mod tests {
     #[test]
     fn a_service_account_is_in_its_groups() {
         let account = identity("system:serviceaccount:kube-system:job-controller");
-        assert_eq!(
-            account.groups,
-            ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"]
-        );
+        assert_eq!(account.groups, ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"]);
         assert_eq!(identity("system:kube-scheduler").groups, ["system:authenticated"]);
     }
 }

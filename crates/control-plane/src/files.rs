@@ -35,9 +35,7 @@ fn kubernetes_service_ip(cidr: &str) -> Option<String> {
 /// Names under which a server is reached from inside the cluster and from its own machine.
 fn serving_names(options: &ControlPlaneOptions) -> Vec<String> {
     let mut names: Vec<String> =
-        ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
-            .map(str::to_owned)
-            .to_vec();
+        ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"].map(str::to_owned).to_vec();
     names.push(format!("kubernetes.default.svc.{}", options.cluster_domain));
     names.push("127.0.0.1".to_owned());
     names.extend(kubernetes_service_ip(&options.service_cidr));
@@ -125,10 +123,7 @@ impl Files {
         let kubeconfig = Kubeconfig {
             cluster: ClusterEntry { name: "atoll", server, ca_pem: self.ca.certificate_pem(), tls_server_name: None },
             user_name: "kubernetes-admin",
-            credentials: UserCredentials::Certificate {
-                certificate_pem: &admin.certificate_pem,
-                key_pem: &admin.key_pem,
-            },
+            credentials: UserCredentials::Certificate { certificate_pem: &admin.certificate_pem, key_pem: &admin.key_pem },
             namespace: None,
         };
         Dir(dir.to_owned()).write("admin.kubeconfig", &kubeconfig.to_yaml())?;
@@ -177,10 +172,7 @@ impl Dir {
     }
 
     fn require_pair(&self, name: &str) -> Result<KeyPair> {
-        Ok(KeyPair {
-            certificate_pem: self.require(&format!("{name}.crt"))?,
-            key_pem: self.require(&format!("{name}.key"))?,
-        })
+        Ok(KeyPair { certificate_pem: self.require(&format!("{name}.crt"))?, key_pem: self.require(&format!("{name}.key"))? })
     }
 
     fn pair(&self, name: &str) -> Result<Option<KeyPair>> {

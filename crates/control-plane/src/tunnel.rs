@@ -33,10 +33,8 @@ impl AgentAuthenticator for TokenJudge {
     async fn authenticate(&self, credentials: &AgentCredentials) -> Result<String, String> {
         let token = credentials.bearer.clone().ok_or("a service-account token is needed")?;
         let client = self.client.read().clone().ok_or("the control plane is starting")?;
-        let review = TokenReview {
-            spec: TokenReviewSpec { token, audiences: Some(vec![AUDIENCE.to_owned()]) },
-            ..TokenReview::default()
-        };
+        let review =
+            TokenReview { spec: TokenReviewSpec { token, audiences: Some(vec![AUDIENCE.to_owned()]) }, ..TokenReview::default() };
         let answer = Api::<TokenReview>::all(client)
             .create(&PostParams::default(), &review)
             .await

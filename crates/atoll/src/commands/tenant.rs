@@ -80,7 +80,7 @@ impl TenantArgs {
                     if !without_worker {
                         let worker = tenants::add_worker(&management, &name, cards.as_deref(), simulate).await?;
                         if cards.is_some() {
-                            let image = platform::read_options(&dirs).unwrap_or_else(|| UpOptions::default()).image;
+                            let image = platform::read_options(&dirs).unwrap_or_else(UpOptions::default).image;
                             tenants::install_gpu(&kubeconfig, &image, &ManifestOptions::default()).await?;
                         }
                         println!("worker {} is Ready", worker.name);
@@ -95,8 +95,16 @@ impl TenantArgs {
                     let text = match user {
                         None => admin,
                         Some(user) => {
-                            tenants::user_kubeconfig(&management, &name, &admin, &user, group.as_deref(), namespace.as_deref(), ttl)
-                                .await?
+                            tenants::user_kubeconfig(
+                                &management,
+                                &name,
+                                &admin,
+                                &user,
+                                group.as_deref(),
+                                namespace.as_deref(),
+                                ttl,
+                            )
+                            .await?
                         }
                     };
                     print!("{text}");

@@ -25,9 +25,8 @@ const LOOK: Duration = Duration::from_millis(50);
 pub async fn client_of(text: &str) -> Result<Client, Error> {
     let unusable = |why: String| Error::Invalid(format!("a kubeconfig is not usable: {why}"));
     let parsed = Kubeconfig::from_yaml(text).map_err(|e| unusable(e.to_string()))?;
-    let mut config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
-        .await
-        .map_err(|e| unusable(e.to_string()))?;
+    let mut config =
+        Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await.map_err(|e| unusable(e.to_string()))?;
     config.connect_timeout = Some(Duration::from_secs(2));
     Client::try_from(config).map_err(|e| unusable(e.to_string()))
 }
@@ -70,7 +69,10 @@ pub async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (kind, name) = (text("/kind"), text("/metadata/name"));
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    api_of(client, object).patch(name, &params, &Patch::Apply(object)).await.map_err(Error::api(format!("apply {kind} {name}")))?;
+    api_of(client, object)
+        .patch(name, &params, &Patch::Apply(object))
+        .await
+        .map_err(Error::api(format!("apply {kind} {name}")))?;
     Ok(())
 }
 

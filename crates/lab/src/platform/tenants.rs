@@ -137,7 +137,9 @@ pub async fn delete(dirs: &Dirs, management: &Client, name: &str) -> Result<(), 
     while api.get_opt(name).await.map_err(Error::api(format!("read tenant {name}")))?.is_some() {
         if start.elapsed() > PATIENCE {
             let seconds = PATIENCE.as_secs();
-            return Err(Error::Invalid(format!("tenant {name} is still there after {seconds} s: see 'kubectl describe tcp {name}'")));
+            return Err(Error::Invalid(format!(
+                "tenant {name} is still there after {seconds} s: see 'kubectl describe tcp {name}'"
+            )));
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -220,10 +222,7 @@ pub async fn user_kubeconfig(
     let kubeconfig = atoll_pki::Kubeconfig {
         cluster: atoll_pki::ClusterEntry { name: tenant, server: &server, ca_pem: &ca_pem, tls_server_name: None },
         user_name: user,
-        credentials: atoll_pki::UserCredentials::Certificate {
-            certificate_pem: &pair.certificate_pem,
-            key_pem: &pair.key_pem,
-        },
+        credentials: atoll_pki::UserCredentials::Certificate { certificate_pem: &pair.certificate_pem, key_pem: &pair.key_pem },
         namespace,
     };
     Ok(kubeconfig.to_yaml())

@@ -141,13 +141,7 @@ pub fn read_options(dirs: &Dirs) -> Option<UpOptions> {
     serde_json::from_slice(&std::fs::read(dirs.record()).ok()?).ok()
 }
 
-fn management_process(
-    dirs: &Dirs,
-    options: &UpOptions,
-    plan: &Plan,
-    names: &Names,
-    program: &std::path::Path,
-) -> ProcessSpec {
+fn management_process(dirs: &Dirs, options: &UpOptions, plan: &Plan, names: &Names, program: &std::path::Path) -> ProcessSpec {
     let volumes = dirs.volumes_in_node();
     let found_at = dirs.node().join(volumes.strip_prefix("/").unwrap_or(&volumes));
     ProcessSpec {
@@ -171,12 +165,7 @@ fn management_process(
 
 /// The management plane listens inside the platform and on the host's loopback: that socket is made here, in the host's
 /// namespace, and handed over as standard input.
-async fn keep_management(
-    process: ProcessSpec,
-    dirs: Dirs,
-    port: u16,
-    stop: watch::Receiver<bool>,
-) -> Result<(), Error> {
+async fn keep_management(process: ProcessSpec, dirs: Dirs, port: u16, stop: watch::Receiver<bool>) -> Result<(), Error> {
     let stdin = move || match TcpListener::bind(("127.0.0.1", port)) {
         Ok(listener) => Some(OwnedFd::from(listener)),
         Err(error) => {

@@ -95,12 +95,7 @@ pub async fn declared(management: &Client) -> Result<Vec<Declaration>, Error> {
 }
 
 /// Declares a worker under the lowest free number.
-pub async fn declare(
-    management: &Client,
-    tenant: &str,
-    cards: Option<&str>,
-    simulate: bool,
-) -> Result<Declaration, Error> {
+pub async fn declare(management: &Client, tenant: &str, cards: Option<&str>, simulate: bool) -> Result<Declaration, Error> {
     let api: Api<ConfigMap> = Api::namespaced(management.clone(), NAMESPACE);
     for index in 1..=WORKERS_MAX {
         let known = declared(management).await?;
