@@ -4,4 +4,5 @@
 //! the Kubernetes API.
 
 pub mod example;
+pub mod lab;
 pub mod platform;
