@@ -5,6 +5,7 @@ pub mod controllers;
 pub mod example;
 pub mod gpu;
 mod health;
+pub mod lab;
 pub mod node;
 pub mod operator;
 pub mod platform;
