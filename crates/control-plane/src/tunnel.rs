@@ -57,7 +57,7 @@ impl Dialer for ThroughTunnel {
         let host = if target.host.contains(':') { format!("[{}]", target.host) } else { target.host.clone() };
         let address = format!("{host}:{}", target.port);
         let left = deadline.saturating_duration_since(Instant::now());
-        match self.0.dial(&address, left).await {
+        match self.0.dial_from(target.node.as_deref(), &address, left).await {
             Ok(stream) => {
                 let dial_id = stream.dial_id();
                 Ok(Dialed { io: Box::new(stream), dial_id: Some(dial_id) })

@@ -74,6 +74,10 @@ async fn start_server(ca: &Ca, token: &'static str) -> (TunnelServer, SocketAddr
 
 /// An agent that runs until the returned sender is dropped or sent `true`.
 fn start_agent(ca: &Ca, server: SocketAddr, token: &str) -> watch::Sender<bool> {
+    start_agent_as(ca, server, token, &format!("agent-{token}"))
+}
+
+fn start_agent_as(ca: &Ca, server: SocketAddr, token: &str, agent_id: &str) -> watch::Sender<bool> {
     let directory = std::env::temp_dir().join(format!("atoll-tunnel-{}-{}", std::process::id(), server.port()));
     std::fs::create_dir_all(&directory).expect("directory");
     let token_file = directory.join(token);
@@ -83,7 +87,7 @@ fn start_agent(ca: &Ca, server: SocketAddr, token: &str) -> watch::Sender<bool> 
         server_port: server.port(),
         tls: ca.client_config(),
         token_file: Some(token_file),
-        agent_id: format!("agent-{token}"),
+        agent_id: agent_id.to_owned(),
         identifiers: "ipv4=127.0.0.1".to_owned(),
     };
     let (stop, stopped) = watch::channel(false);
@@ -155,6 +159,22 @@ async fn all_that_a_destination_wrote_before_it_closed_arrives() {
     let mut received = Vec::new();
     stream.read_to_end(&mut received).await.expect("read");
     assert_eq!(received.len(), 300_000);
+}
+
+#[tokio::test]
+async fn the_agent_that_is_asked_for_dials_and_another_one_stands_in_for_it() {
+    let ca = Ca::new();
+    let (server, address) = start_server(&ca, "a").await;
+    let _agent = start_agent(&ca, address, "a");
+    let _other = start_agent_as(&ca, address, "a", "agent-b");
+    until("both agents are connected", || server.agents().len() == 2).await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.expect("bind").local_addr().expect("address").to_string();
+    for wanted in ["agent-b", "agent-a"] {
+        let error = server.dial_from(Some(wanted), &closed, PATIENCE).await.expect_err("nothing listens");
+        assert!(matches!(&error, DialError::Failed { agent, .. } if agent == wanted), "{wanted}: {error}");
+    }
+    let error = server.dial_from(Some("agent-c"), &closed, PATIENCE).await.expect_err("nothing listens");
+    assert!(matches!(&error, DialError::Failed { .. }), "{error}");
 }
 
 #[tokio::test]

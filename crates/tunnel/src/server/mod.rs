@@ -135,10 +135,15 @@ impl TunnelServer {
     /// Opens a connection to `address` (`host:port`) from the side of an agent. A session that ends meanwhile is replaced by
     /// another one as long as `timeout` lasts.
     pub async fn dial(&self, address: &str, timeout: Duration) -> Result<TunnelStream, DialError> {
+        self.dial_from(None, address, timeout).await
+    }
+
+    /// As [`Self::dial`]; where `agent` is connected, its side is asked first: a Pod is reached from its own node.
+    pub async fn dial_from(&self, agent: Option<&str>, address: &str, timeout: Duration) -> Result<TunnelStream, DialError> {
         let deadline = Instant::now() + timeout;
         let mut tried: Vec<u64> = Vec::new();
         let mut last = None;
-        while let Some(session) = self.pick(address, &tried) {
+        while let Some(session) = self.pick(agent, address, &tried) {
             tried.push(session.id());
             let dial_id = new_dial_id();
             let left = deadline.saturating_duration_since(Instant::now());
@@ -162,8 +167,8 @@ impl TunnelServer {
         Err(last.unwrap_or_else(|| self.explain_absence(address)))
     }
 
-    /// Exact host first, then agents that answer, then the one with the fewest connections.
-    fn pick(&self, address: &str, tried: &[u64]) -> Option<Arc<Session>> {
+    /// The wanted agent first, then the exact host, then agents that answer, then the one with the fewest connections.
+    fn pick(&self, agent: Option<&str>, address: &str, tried: &[u64]) -> Option<Arc<Session>> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
         let state = self.shared.sessions.lock();
         state
@@ -172,7 +177,7 @@ impl TunnelServer {
             .filter(|s| !tried.contains(&s.id()) && !s.is_closed())
             .min_by_key(|s| {
                 let suspect = s.silence() > limits::SILENCE_SUSPECT;
-                (s.is_draining(), suspect, !s.serves_host(host), s.load(), s.id())
+                (s.is_draining(), suspect, agent != Some(s.agent_id()), !s.serves_host(host), s.load(), s.id())
             })
             .cloned()
     }
