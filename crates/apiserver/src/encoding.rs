@@ -96,7 +96,11 @@ pub fn partial_metadata(object: &Value) -> Value {
 }
 
 fn object_list_metadata(object: &Value) -> Value {
-    json!({ "resourceVersion": object.pointer("/metadata/resourceVersion") })
+    // What was only tried has no version.
+    match object.pointer("/metadata/resourceVersion") {
+        Some(version) => json!({ "resourceVersion": version }),
+        None => json!({}),
+    }
 }
 
 /// `meta.k8s.io/v1 Table` of objects; `includeObject` says what of each object comes along.

@@ -3,6 +3,7 @@
 //! Plugins run in the order of the [`Chain`]: all `admit` (they may change the object), then, after the object was validated, all
 //! `validate`. A patch or an unconditional update that meets a concurrent write runs through all of it again.
 
+mod limit_ranger;
 mod namespace_lifecycle;
 mod priority;
 mod resource_quota;
@@ -144,6 +145,7 @@ pub fn default_plugins() -> Vec<Arc<dyn Plugin>> {
     let webhooks = Arc::new(webhook::Webhooks::default());
     vec![
         Arc::new(namespace_lifecycle::NamespaceLifecycle),
+        Arc::new(limit_ranger::LimitRanger),
         Arc::new(service_account::ServiceAccount),
         Arc::new(tolerations::TaintNodesByCondition),
         Arc::new(priority::Priority),

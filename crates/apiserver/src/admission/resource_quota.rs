@@ -4,7 +4,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use atoll_kube_schema::quantity::Quantity;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -84,11 +83,6 @@ async fn usage(attributes: &Attributes, cluster: &Cluster) -> Result<(Usage, Usa
     Ok((of(&attributes.object), old.map(of).unwrap_or_default()))
 }
 
-fn amounts(value: &Value) -> Usage {
-    let entries = value.as_object().into_iter().flatten();
-    entries.filter_map(|(k, v)| Some((k.clone(), Quantity::parse(v.as_str()?).ok()?))).collect()
-}
-
 fn shown(keys: &[String], amounts: &Usage) -> String {
     let zero = "0".to_owned();
     let parts = keys.iter().map(|k| format!("{k}={}", amounts.get(k).map_or(zero.clone(), ToString::to_string)));
@@ -122,7 +116,7 @@ fn judge(attributes: &Attributes, object: &Arc<Value>, new: &Usage, old: &Usage)
     if !quota::applies(object, group, resource, &attributes.object) {
         return Ok(None);
     }
-    let hard = amounts(&object["spec"]["hard"]);
+    let hard = quota::amounts(&object["spec"]["hard"]);
     let covered = quota::covered(new, &hard);
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     if attributes.operation == Operation::Create && attributes.is_resource("", "pods") {
@@ -134,7 +128,7 @@ fn judge(attributes: &Attributes, object: &Arc<Value>, new: &Usage, old: &Usage)
     if delta.is_empty() {
         return Ok(None);
     }
-    let used = amounts(&object["status"]["used"]);
+    let used = quota::amounts(&object["status"]["used"]);
     let unknown: Vec<String> = delta.keys().filter(|k| !used.contains_key(*k)).cloned().collect();
     if !unknown.is_empty() {
         let why = format!("status unknown for quota: {name}, resources: {}", unknown.join(","));

@@ -21,6 +21,12 @@ pub fn begin_deletion(def: &ResourceDef, object: &mut Value) {
     }
 }
 
+/// Objects of the system that nobody may delete.
+pub fn is_system(def: &ResourceDef, name: &str) -> bool {
+    let is_class = def.group == "scheduling.k8s.io" && def.plural == "priorityclasses";
+    is_class && matches!(name, "system-cluster-critical" | "system-node-critical")
+}
+
 /// Kinds whose deletion is answered with the object that is gone rather than with a `Status`.
 pub fn returns_deleted(def: &ResourceDef) -> bool {
     matches!(
@@ -34,7 +40,8 @@ pub fn returns_deleted(def: &ResourceDef) -> bool {
                 | "persistentvolumes"
                 | "persistentvolumeclaims"
                 | "resourcequotas"
-        ) | ("storage.k8s.io", "storageclasses" | "csinodes" | "csidrivers" | "volumeattachments")
+        ) | ("storage.k8s.io", "storageclasses" | "csinodes" | "csidrivers" | "volumeattachments" | "volumeattributesclasses")
+            | ("resource.k8s.io", _)
     )
 }
 

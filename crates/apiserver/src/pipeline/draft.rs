@@ -28,7 +28,8 @@ struct Draft {
 impl Draft {
     /// Whether admission sees an object of the stored kind, rather than the body of a subresource (`Binding`).
     fn is_own_kind(&self) -> bool {
-        self.attributes.kind.kind == self.def.kind
+        // A `Scale` reaches admission as the object that it scales.
+        self.attributes.kind.kind == self.def.kind || self.attributes.subresource == "scale"
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn add(pod: &Value, devices: &DeviceView, usage: &mut Usage) {
     }
 }
 
-fn of_container(container: &Value, kind: &str) -> Resources {
+pub(super) fn of_container(container: &Value, kind: &str) -> Resources {
     let listed = container["resources"][kind].as_object().into_iter().flatten();
     listed
         .filter_map(|(name, amount)| {
@@ -58,8 +58,8 @@ fn max_all(sum: &mut Resources, other: &Resources) {
     }
 }
 
-/// The larger of the containers' sum and the init containers' peak, with sidecars beside what starts after them, and overhead.
-fn effective(pod: &Value, kind: &str) -> Resources {
+/// The larger of the containers' sum and the init containers' peak, with sidecars beside what starts after them.
+pub(super) fn of_containers(pod: &Value, kind: &str) -> Resources {
     let mut lasting = Resources::new();
     let mut peak = Resources::new();
     for container in pod["spec"]["initContainers"].as_array().into_iter().flatten() {
@@ -77,6 +77,12 @@ fn effective(pod: &Value, kind: &str) -> Resources {
         add_all(&mut lasting, &of_container(container, kind));
     }
     max_all(&mut lasting, &peak);
+    lasting
+}
+
+/// What the containers need together, and overhead.
+fn effective(pod: &Value, kind: &str) -> Resources {
+    let mut lasting = of_containers(pod, kind);
     if let Some(overhead) = pod["spec"]["overhead"].as_object() {
         for (name, amount) in overhead {
             let amount = amount.as_str().and_then(|t| Quantity::parse(t).ok());

@@ -29,6 +29,10 @@ pub(crate) async fn serve(core: &Arc<Core>, authorized: Authorized) -> Result<Re
         [] | [""] => Ok(json_answer(200, &serde_json::json!({ "paths": PATHS }))),
         ["version"] => Ok(json_answer(200, &version::document())),
         ["healthz" | "livez" | "readyz", ..] => Ok(health::serve(core, &segments, &parsed.query)),
+        // Of a version that is not served, upstream's resource handler speaks; of all else nobody.
+        ["api", version] if core.registry().group("").is_none_or(|g| g.versions.iter().all(|(v, _)| v != version)) => {
+            Err(ApiError::new(404, "NotFound", "the server could not find the requested resource"))
+        }
         ["api" | "apis", ..] => documented(discovery::serve(&core.registry(), &segments, &parsed.parts.headers)?, &parsed),
         ["openapi", ..] => openapi::serve(&core.registry(), &segments, &parsed.query, &parsed.parts.headers),
         [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => issuer::serve(core, &segments, &parsed),

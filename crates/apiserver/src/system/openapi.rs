@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::error::{ApiError, Result};
-use crate::http_types::{Body, JSON, answer, full};
+use crate::http_types::{Body, JSON, TEXT, answer, full};
 use crate::request::Query;
 
 /// How long a client may keep a document that it asked for by its hash.
@@ -15,18 +15,38 @@ const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, immutable");
 
 pub fn serve(registry: &Registry, segments: &[&str], query: &Query, headers: &HeaderMap) -> Result<Response<Body>> {
     match segments {
+        ["openapi", "v2"] if !takes_document(headers) => Ok(empty(406)),
         ["openapi", "v2"] => Ok(tagged(&openapi::v2_document(registry), None, headers)),
-        ["openapi", "v3"] => Ok(tagged(&openapi::v3_index(registry, &[]), None, headers)),
+        ["openapi", "v3"] => {
+            let mut index = tagged(&openapi::v3_index(registry, &[]), None, headers);
+            // Upstream writes the index without a word about its type.
+            index.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(TEXT));
+            Ok(index)
+        }
         ["openapi", "v3", "api", version] => group(registry, "", version, query, headers),
         ["openapi", "v3", "apis", name, version] => group(registry, name, version, query, headers),
         _ => Err(ApiError::no_such_path()),
     }
 }
 
+/// An answer that says nothing but its code.
+fn empty(code: u16) -> Response<Body> {
+    let mut response = answer(code, JSON, Bytes::new());
+    response.headers_mut().remove(header::CONTENT_TYPE);
+    response
+}
+
+/// Whether the client takes a document of any kind that there is.
+fn takes_document(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let types = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
+    accept.trim().is_empty() || types.into_iter().any(|t| matches!(t, "*/*" | "application/*") || t.starts_with("application/"))
+}
+
 fn group(registry: &Registry, name: &str, version: &str, query: &Query, headers: &HeaderMap) -> Result<Response<Body>> {
     let is_served = registry.group(name).is_some_and(|g| g.versions.iter().any(|(v, _)| v == version));
     if !is_served {
-        return Err(ApiError::no_such_path());
+        return Ok(empty(404));
     }
     let hash = openapi::v3_hash(registry, name, version);
     let asked = query.text("hash");

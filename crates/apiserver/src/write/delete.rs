@@ -50,6 +50,10 @@ pub(super) async fn delete_named(core: &Core, call: &Call, name: &str, options: 
         let not_found = || ApiError::not_found(call.group_resource(), name);
         let now = current(core, call, name).await?.ok_or_else(not_found)?;
         check_preconditions(call, name, &now, options)?;
+        if hooks::is_system(&call.def, name) {
+            let why = "this is a system priority class and cannot be deleted";
+            return Err(ApiError::forbidden(call.group_resource(), name, why));
+        }
         let step = next_step(call, &now.object, options)?;
         let mut attributes = attributes(call, Operation::Delete, name, Value::Null, Some(now.object.clone()), options.dry_run);
         attributes.options = options.to_json();
@@ -60,8 +64,15 @@ pub(super) async fn delete_named(core: &Core, call: &Call, name: &str, options: 
             Step::Mark(object) => (marked(admitted, call, object), false),
         };
         match commit(core, admitted, options.dry_run).await? {
-            // What is gone is answered as it was.
-            Written::Done(_) if is_gone => return Ok(Deleted { object: now.object.as_ref().clone(), is_gone }),
+            // What is gone is answered as it was, with the mark of a graceful deletion where its kind has one.
+            Written::Done(_) if is_gone => {
+                let mut object = now.object.as_ref().clone();
+                if call.def.strategy.is_deleted_gracefully {
+                    let is_marked = !meta_text(&object, "deletionTimestamp").is_empty();
+                    mark(&mut object, 0, is_marked)?;
+                }
+                return Ok(Deleted { object, is_gone });
+            }
             Written::Done(object) => return Ok(Deleted { object, is_gone }),
             Written::Raced => {}
         }

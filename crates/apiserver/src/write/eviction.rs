@@ -19,8 +19,8 @@ use crate::server::Core;
 use crate::strategy::meta_text;
 
 const BUDGETS: Resource<'_> = Resource::new("policy", "poddisruptionbudgets");
-/// Seconds after which a client may try again.
-const RETRY_SECONDS: u32 = 10;
+/// Seconds after which a client may try again when the budget's controller has not seen the budget yet.
+const UNOBSERVED_RETRY_SECONDS: u32 = 10;
 
 pub(crate) async fn evict(core: &Core, call: &Call, bytes: Bytes) -> Result<Response<Body>> {
     let node = table::type_of_kind("policy", "v1", "Eviction").ok_or_else(|| ApiError::internal("the table has no Eviction"))?;
@@ -75,8 +75,8 @@ async fn take_disruption(core: &Core, call: &Call, pod: &Value, dry_run: bool) -
         let generation = budget.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
         if allowed <= 0 || observed < generation {
             let why = format!("The disruption budget {} does not allow another disruption now", meta_text(budget, "name"));
-            let refusal =
-                ApiError::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", RETRY_SECONDS);
+            let retry = if observed < generation { UNOBSERVED_RETRY_SECONDS } else { 0 };
+            let refusal = ApiError::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", retry);
             return Err(refusal.with_cause(Cause::new("DisruptionBudget", "", why)));
         }
         if dry_run {

@@ -40,6 +40,9 @@ fn scale_node() -> Result<table::Node> {
 pub(crate) async fn get(core: &Core, call: &Call) -> Result<Response<Body>> {
     let paths = paths(call)?;
     let now = current(core, call, &call.info.name).await?.ok_or_else(|| call.not_found())?;
+    if call.def.is_custom() && path::get(&now.object, &paths.spec_replicas).is_none() {
+        return Err(ApiError::internal(format!("the spec replicas field {:?} does not exist", paths.spec_replicas)));
+    }
     encoding::value_answer(call, 200, &scale_of(call, paths, &now.object))
 }
 
@@ -48,6 +51,7 @@ pub(crate) async fn update(core: &Core, call: &Call, bytes: Bytes) -> Result<Res
     managed::check_manager(call, "UpdateOptions")?;
     let (paths, node) = (paths(call)?, scale_node()?);
     let parsed = body::parse(call, &bytes, Some(node))?;
+    check_kind(&parsed.value)?;
     let validation = body::field_validation(call, "UpdateOptions")?;
     let decoded = decode::decode_built_in(node, parsed, validation).map_err(|e| undecodable(&e))?;
     decoded.warnings.into_iter().for_each(|w| call.warnings.add(w));
@@ -65,6 +69,17 @@ pub(crate) async fn patch(core: &Core, call: &Call, bytes: Bytes) -> Result<Resp
 async fn answer(core: &Core, call: &Call, change: ScaleChange<'_>, dry_run: bool) -> Result<Response<Body>> {
     let (_, object) = run(core, call, &change, dry_run).await?;
     encoding::value_answer(call, 200, &scale_of(call, change.paths, &object))
+}
+
+/// A body that says what it is has to be a `Scale`.
+fn check_kind(body: &Value) -> Result<()> {
+    let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if matches!(kind, "" | "Scale") && matches!(api_version, "" | "autoscaling/v1") {
+        return Ok(());
+    }
+    let why = format!("the object provided is unrecognized as a Scale: its type is {kind:?} of {api_version:?}");
+    Err(ApiError::bad_request(why))
 }
 
 fn undecodable(error: &decode::DecodeError) -> ApiError {
@@ -115,16 +130,15 @@ impl Change for ScaleChange<'_> {
             let cause = Cause::new("FieldValueInvalid", "spec.replicas", message);
             return Err(ApiError::invalid("autoscaling", "Scale", &self.call.info.name, vec![cause]));
         }
+        self.check_uid(&wanted, &current.object)?;
         let mut object = current.object.as_ref().clone();
         path::set(&mut object, &self.paths.spec_replicas, replicas.into());
         managed::set_owners_of_scale(self.call, &mut object, &wanted)?;
         let metadata = metadata_mut(&mut object)?;
-        for key in ["resourceVersion", "uid"] {
-            match meta_text(&wanted, key) {
-                "" => metadata.remove(key),
-                stated => metadata.insert(key.into(), stated.into()),
-            };
-        }
+        match meta_text(&wanted, "resourceVersion") {
+            "" => metadata.remove("resourceVersion"),
+            stated => metadata.insert("resourceVersion".into(), stated.into()),
+        };
         Ok(Made { object })
     }
 
@@ -142,6 +156,16 @@ impl Change for ScaleChange<'_> {
 }
 
 impl ScaleChange<'_> {
+    /// A uid that the client states has to be the object's; custom kinds do not look at it.
+    fn check_uid(&self, wanted: &Value, current: &Value) -> Result<()> {
+        let (stated, have) = (meta_text(wanted, "uid"), meta_text(current, "uid"));
+        if stated.is_empty() || stated == have || self.call.def.is_custom() {
+            return Ok(());
+        }
+        let why = format!("Precondition failed: UID in precondition: {stated}, UID in object meta: {have}");
+        Err(ApiError::conflict(self.call.group_resource(), &self.call.info.name, why))
+    }
+
     /// The `Scale` that the client wants, with its owners.
     fn edited(&self, live: &Value) -> Result<Value> {
         match &self.edit {

@@ -23,7 +23,15 @@ pub fn convert(from: &ResourceDef, to: &ResourceDef, mut value: Value) -> Value 
     if let Some(map) = value.as_object_mut() {
         if from.api_version() != to.api_version() {
             match (to.kind.as_str(), from.group.as_str(), to.group.as_str()) {
-                ("Event", "", "events.k8s.io") => rename(map, |(core, events)| (core, events)),
+                ("Event", "", "events.k8s.io") => {
+                    rename(map, |(core, events)| (core, events));
+                    // Only the core form writes these when they are empty.
+                    for key in ["reportingController", "reportingInstance"] {
+                        if map.get(key).is_some_and(|v| v == "") {
+                            map.remove(key);
+                        }
+                    }
+                }
                 ("Event", "events.k8s.io", "") => rename(map, |(core, events)| (events, core)),
                 ("HorizontalPodAutoscaler", "autoscaling", "autoscaling") => match (from.version.as_str(), to.version.as_str()) {
                     ("v1", "v2") => autoscaler::v1_to_v2(map),
@@ -73,6 +81,7 @@ mod tests {
             "firstTimestamp": "2024-01-01T00:00:00Z", "lastTimestamp": "2024-01-02T00:00:00Z", "type": "Normal", "reason": "R"});
         let other = there_and_back(("", "v1", "events"), ("events.k8s.io", "v1", "events"), event);
         assert_eq!(other["regarding"]["name"], "p");
+        assert_eq!(other.get("reportingInstance"), None);
         assert_eq!(other["deprecatedCount"], 2);
         assert_eq!(other["apiVersion"], "events.k8s.io/v1");
     }

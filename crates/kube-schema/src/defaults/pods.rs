@@ -12,6 +12,10 @@ pub(super) fn pod(map: &mut Object) {
         items(spec, list).for_each(requests_from_limits);
     }
     whole_requests(spec);
+    // Of a template the time is judged when a Pod is made from it.
+    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|s| s < 0) {
+        spec.insert("terminationGracePeriodSeconds".to_owned(), 1.into());
+    }
     if spec.get("enableServiceLinks").is_none_or(Value::is_null) {
         spec.insert("enableServiceLinks".to_owned(), true.into());
     }

@@ -12,7 +12,7 @@ use crate::timestamp::format_time;
 pub(super) fn create(def: &ResourceDef, object: &mut Value, now: Timestamp) {
     let Some(map) = object.as_object_mut() else { return };
     match (def.group.as_str(), def.plural.as_str()) {
-        ("", "pods") => pods::create(map),
+        ("", "pods") => pods::create(map, now),
         ("", "namespaces") => namespace(map),
         ("", "persistentvolumes") => {
             map.insert("status".to_owned(), json!({"phase": "Pending", "lastPhaseTransitionTime": format_time(now)}));
@@ -21,6 +21,7 @@ pub(super) fn create(def: &ResourceDef, object: &mut Value, now: Timestamp) {
             map.insert("status".to_owned(), json!({"phase": "Pending"}));
             claim_sources(map);
         }
+        ("coordination.k8s.io", "leases") => coordinated_election(map, None),
         ("", "serviceaccounts") => secret_references(map),
         ("apps", "daemonsets") => {
             let stated = template_generation(&Value::Object(map.clone())).max(1);
@@ -46,6 +47,11 @@ pub(super) fn update(def: &ResourceDef, subresource: &str, object: &mut Value, o
                 secret_references(map);
             }
         }
+        ("coordination.k8s.io", "leases", "") => {
+            if let Some(map) = object.as_object_mut() {
+                coordinated_election(map, Some(old));
+            }
+        }
         ("", "persistentvolumes", "status") => phase_transition(object, old, now),
         ("", "persistentvolumeclaims", "") => {
             if let Some(map) = object.as_object_mut() {
@@ -66,6 +72,16 @@ pub(super) fn update(def: &ResourceDef, subresource: &str, object: &mut Value, o
             }
         }
         _ => {}
+    }
+}
+
+/// Coordinated leader election (KEP-4355) is off: its fields stay only where they are in use already.
+fn coordinated_election(map: &mut Object, old: Option<&Value>) {
+    let Some(spec) = child(map, "spec") else { return };
+    for key in ["strategy", "preferredHolder"] {
+        if old.is_none_or(|old| get(old, &format!("spec.{key}")).is_none()) {
+            spec.remove(key);
+        }
     }
 }
 

@@ -1,19 +1,21 @@
 //! What the server fills in on Pods.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{copy, get};
 use crate::defaults::{Object, child, is_unset, items, text};
 use crate::quantity::Quantity;
+use crate::timestamp::format_time;
 
-pub(super) fn create(map: &mut Object) {
+pub(super) fn create(map: &mut Object, now: Timestamp) {
     let qos = map.get("spec").map_or("BestEffort", qos_class);
     let mut status = json!({"phase": "Pending", "qosClass": qos});
     let labels = map.get("metadata").and_then(|m| m.get("labels")).and_then(Value::as_object).cloned().unwrap_or_default();
     let Some(spec) = child(map, "spec") else { return };
     if !is_unset(spec, "schedulingGates") {
         let gated = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": null,
-            "lastTransitionTime": null, "message": "Scheduling is blocked due to non-empty scheduling gates"});
+            "lastTransitionTime": format_time(now), "message": "Scheduling is blocked due to non-empty scheduling gates"});
         status["conditions"] = Value::Array(vec![gated]);
     }
     affinity(spec, &labels);
