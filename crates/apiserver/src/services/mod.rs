@@ -156,6 +156,18 @@ mod tests {
     }
 
     #[test]
+    fn the_single_address_and_the_list_have_to_agree() {
+        let services = services();
+        let old = json!({"spec": {"type": "ClusterIP", "clusterIP": "None", "clusterIPs": ["None"]}});
+        let mut emptied = json!({"spec": {"type": "ClusterIP", "clusterIP": "", "clusterIPs": ["None"]}});
+        services.reserve(&mut emptied, Some(&old), "a").unwrap().settle();
+        assert_eq!(emptied["spec"]["clusterIP"], "None", "a headless Service stays one");
+        let mut both = json!({"spec": {"type": "ClusterIP", "clusterIP": "None", "clusterIPs": ["10.96.0.9"]}});
+        services.reserve(&mut both, None, "b").unwrap();
+        assert_eq!(both["spec"]["clusterIPs"], json!(["10.96.0.9"]), "left for validation to refuse");
+    }
+
+    #[test]
     fn node_ports_stay_with_their_port_and_are_freed_with_the_type() {
         let services = services();
         let mut a = json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}]}});

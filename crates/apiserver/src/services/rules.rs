@@ -37,10 +37,6 @@ pub fn claims(service: &Value) -> Vec<Claim> {
     claims
 }
 
-fn needs_address(service: &Value) -> bool {
-    text(service, "spec.type") != "ExternalName" && text(service, "spec.clusterIP") != NONE
-}
-
 fn needs_node_ports(service: &Value) -> bool {
     let allocates = get(service, "spec.allocateLoadBalancerNodePorts").and_then(Value::as_bool).unwrap_or(true);
     match text(service, "spec.type") {
@@ -76,10 +72,22 @@ pub fn fill(reservation: &mut Reservation, service: &mut Value, old: Option<&Val
     Ok(())
 }
 
+/// A client that knows only the single address leaves the list as it was: then the list follows.
+fn follow_single(service: &mut Value, old: &Value) {
+    let (now, before) = (text(service, "spec.clusterIP"), text(old, "spec.clusterIP"));
+    let is_moved = !now.is_empty() && now != before;
+    if is_moved && get(service, "spec.clusterIPs") == get(old, "spec.clusterIPs") {
+        let list = json!([now]);
+        set(service, "spec.clusterIPs", list);
+    }
+}
+
 /// What a changed Service keeps of the old one, and what goes with the old type.
 fn keep(service: &mut Value, old: &Value) {
     let unset = |service: &Value, path: &str| get(service, path).is_none_or(|v| v.is_null() || v == "" || v == 0);
-    if needs_address(service) && needs_address(old) && unset(service, "spec.clusterIP") {
+    follow_single(service, old);
+    let has_address = |service: &Value| text(service, "spec.type") != "ExternalName";
+    if has_address(service) && has_address(old) && unset(service, "spec.clusterIP") {
         for path in ["spec.clusterIP", "spec.clusterIPs"] {
             if let Some(value) = get(old, path) {
                 set(service, path, value.clone());
@@ -145,10 +153,10 @@ fn fill_address(reservation: &mut Reservation, service: &mut Value, name: &str) 
         return Ok(());
     }
     let stated = text(service, "spec.clusterIP").to_owned();
-    let has_list = get(service, "spec.clusterIPs").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
     let had = reservation.before.iter().find(|c| matches!(c, Claim::Address(_))).copied();
+    let first = get(service, "spec.clusterIPs").and_then(|list| list.get(0)).and_then(Value::as_str);
     let moves = !stated.is_empty() && had.is_some_and(|had| address(&stated).map(Claim::Address) != Some(had));
-    if (stated.is_empty() && has_list) || moves {
+    if first.is_some_and(|first| first != stated) || moves {
         // Both are for validation to refuse.
         return Ok(());
     }

@@ -180,7 +180,7 @@ impl Patch<'_> {
     }
 
     fn apply(&self, current: Option<&Current>) -> Result<Made> {
-        let mut document = self.document.clone();
+        let document = &self.document;
         let text = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
         if api_version != self.call.def.api_version() || kind != self.call.def.kind {
@@ -190,10 +190,12 @@ impl Patch<'_> {
                 self.call.def.api_version()
             )));
         }
-        body::check_name(self.call, &document)?;
-        body::check_namespace(self.call, &mut document)?;
-        let merged = managed::apply(self.call, current.map(|c| c.object.as_ref()), &document, self.force)?;
+        body::check_name(self.call, document)?;
+        // Refused before anything is merged; what is applied stays as the client said it.
+        body::check_namespace(self.call, &mut document.clone())?;
+        let merged = managed::apply(self.call, current.map(|c| c.object.as_ref()), document, self.force)?;
         let mut object = self.decode(merged)?;
+        body::check_namespace(self.call, &mut object)?;
         if current.is_none() {
             metadata_mut(&mut object)?.remove("resourceVersion");
         }

@@ -28,6 +28,7 @@ pub(super) fn create(def: &ResourceDef, object: &mut Value, now: Timestamp) {
             set_template_generation(map, stated);
         }
         ("batch", "jobs") => job(map),
+        ("apiregistration.k8s.io", "apiservices") => local_service(map, now),
         ("apiextensions.k8s.io", "customresourcedefinitions") => stored_versions(map),
         _ => {}
     }
@@ -72,6 +73,16 @@ pub(super) fn update(def: &ResourceDef, subresource: &str, object: &mut Value, o
             }
         }
         _ => {}
+    }
+}
+
+/// An API that this server serves itself is available from the start.
+fn local_service(map: &mut Object, now: Timestamp) {
+    let is_local = map.get("spec").is_some_and(|spec| spec.get("service").is_none_or(Value::is_null));
+    if is_local {
+        let condition = json!({"type": "Available", "status": "True", "lastTransitionTime": format_time(now), "reason": "Local",
+            "message": "Local APIServices are always available"});
+        map.insert("status".to_owned(), json!({"conditions": [condition]}));
     }
 }
 

@@ -173,6 +173,21 @@ mod tests {
     }
 
     #[test]
+    fn fields_of_features_that_are_off_are_dropped_and_local_apis_are_available() {
+        let registry = Registry::builtin();
+        let mut lease = json!({"metadata": {"name": "l"}, "spec": {"strategy": "OldestEmulationVersion", "holderIdentity": "a"}});
+        prepare_create(registry.get("coordination.k8s.io", "v1", "leases").unwrap(), &mut lease, Timestamp::UNIX_EPOCH);
+        assert_eq!(lease["spec"], json!({"holderIdentity": "a"}));
+        let def = registry.get("apiregistration.k8s.io", "v1", "apiservices").unwrap();
+        let mut service = json!({"metadata": {"name": "v1.apps"}, "spec": {"group": "apps", "version": "v1"}});
+        prepare_create(def, &mut service, Timestamp::UNIX_EPOCH);
+        assert_eq!(service["status"]["conditions"][0]["reason"], "Local");
+        let mut remote = json!({"metadata": {"name": "v1.x"}, "spec": {"group": "x", "service": {"name": "s"}}});
+        prepare_create(def, &mut remote, Timestamp::UNIX_EPOCH);
+        assert_eq!(remote["status"].get("conditions"), None);
+    }
+
+    #[test]
     fn a_namespace_gets_its_finalizer_and_a_pod_its_status() {
         let registry = Registry::builtin();
         let mut namespace = json!({"metadata": {"name": "n"}, "spec": {}, "status": {"phase": "Terminating"}});
