@@ -307,8 +307,9 @@ mod tests {
         let permit = Permit { index: 1, tenant_address: Ipv4Addr::new(10, 208, 0, 1), ports: vec![6443, 8132] };
         let text = ruleset(&plan(), &names, &[permit]);
         let lines: Vec<&str> = text.lines().filter(|l| l.contains("atabcdw1\"")).map(str::trim).collect();
-        let expected = ["iifname \"atabcdw1\" ct original ip daddr 10.208.0.1 ct original proto-dst { 6443, 8132 } accept"];
-        assert_eq!(lines, expected);
+        let ports = "ct original proto-dst { 6443, 8132 } accept";
+        let expected = format!("iifname \"atabcdw1\" meta l4proto tcp ct original ip daddr 10.208.0.1 {ports}");
+        assert_eq!(lines, [expected]);
         assert!(text.contains("policy drop"));
     }
 }
