@@ -49,7 +49,11 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let filter = tracing_subscriber::EnvFilter::try_from_env("ATOLL_LOG").unwrap_or_else(|_| quietest(&words).into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_writer(std::io::stderr)
+        .init();
     let outcome = match Cli::parse().command {
         Command::Lab(args) => match args.run() {
             Ok(code) => return code,
@@ -81,5 +85,5 @@ fn main() -> ExitCode {
 
 /// The lab prints its own steps: of the parts inside it only errors are news.
 fn quietest(words: &[String]) -> &'static str {
-    if words.first().is_some_and(|w| w == "lab") { "error" } else { "info" }
+    if words.first().is_some_and(|w| w == "lab") { "error,kube_client=off" } else { "info" }
 }
