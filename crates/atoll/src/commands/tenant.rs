@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use atoll_devices::cards::CardSpec;
 use atoll_gpu::ManifestOptions;
 use atoll_lab::platform::{self, UpOptions, cluster, tenants};
 use clap::Subcommand;
@@ -27,7 +28,7 @@ enum TenantAction {
     Create {
         name: String,
         /// Simulated cards of its worker, such as 4xT4-16GB
-        #[arg(long)]
+        #[arg(long, value_parser = parse_cards)]
         cards: Option<String>,
         /// Containers of images other than Atoll's count as running without a process
         #[arg(long)]
@@ -58,6 +59,11 @@ enum TenantAction {
     Delete { name: String },
 }
 
+/// Checks the form before anything is made; what is kept is the text.
+fn parse_cards(text: &str) -> Result<String, String> {
+    text.parse::<CardSpec>().map(|_| text.to_owned()).map_err(|e| e.to_string())
+}
+
 fn parse_ttl(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no time; write it like 8h or 30m");
     let (number, seconds) = match (text.strip_suffix('h'), text.strip_suffix('m')) {
@@ -80,7 +86,7 @@ impl TenantArgs {
                     if !without_worker {
                         let worker = tenants::add_worker(&management, &name, cards.as_deref(), simulate).await?;
                         if cards.is_some() {
-                            let image = platform::read_options(&dirs).unwrap_or_else(UpOptions::default).image;
+                            let image = platform::read_options(&dirs).unwrap_or_default().image;
                             tenants::install_gpu(&kubeconfig, &image, &ManifestOptions::default()).await?;
                         }
                         println!("worker {} is Ready", worker.name);
@@ -138,7 +144,7 @@ enum WorkerAction {
         #[arg(long)]
         tenant: String,
         /// Simulated cards, such as 2xA100-80GB
-        #[arg(long)]
+        #[arg(long, value_parser = parse_cards)]
         cards: Option<String>,
         /// Containers of images other than Atoll's count as running without a process
         #[arg(long)]
@@ -161,6 +167,14 @@ impl WorkerArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cards_are_checked_before_a_tenant_is_made() {
+        assert_eq!(parse_cards("2xA100-80GB"), Ok("2xA100-80GB".to_owned()));
+        for wrong in ["4xT4", "", "x", "0xT4-16GB"] {
+            assert!(parse_cards(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_ttl_has_a_unit_and_bounds() {

@@ -37,6 +37,7 @@ pub async fn down(dirs: &Dirs) -> Result<Vec<String>, Error> {
     if nix::unistd::geteuid().is_root() {
         net::remove(&Names::of_dir(dirs.root()))?;
     }
+    remove_cgroups(&Names::of_dir(dirs.root()).platform());
     unmount_below(dirs.root());
     fs::remove_dir_all(dirs.root()).map_err(|e| Error::io(format!("cannot remove {}", dirs.root().display()), e))?;
     ended.push(format!("directory {}", dirs.root().display()));
@@ -77,6 +78,24 @@ fn end_programs(bin: &Path) -> usize {
         }
     }
     count
+}
+
+/// Control groups of the platform's workers, in each hierarchy. A group with a process in it stays: it is then not ours alone.
+fn remove_cgroups(name: &str) {
+    let hierarchies = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
+    for hierarchy in hierarchies.chain([Path::new("/sys/fs/cgroup").to_owned()]) {
+        remove_group(&hierarchy.join(name));
+    }
+}
+
+/// Groups are removed from the leaves up; their files go with them.
+fn remove_group(group: &Path) {
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_group(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(group);
 }
 
 /// Mounts below the directory would keep it from being removed.

@@ -165,7 +165,9 @@ async fn make(machine: &Machine, declaration: &Declaration) -> Result<ProcessSpe
     let record = machine.record_of(declaration);
     let root = machine.root_of(declaration);
     if living(&record).is_none() {
-        let spec = WorkerSpec::new(&declaration.name, root.clone(), declaration.first_id(), machine.program.clone());
+        let mut spec = WorkerSpec::new(&declaration.name, root.clone(), declaration.first_id(), machine.program.clone());
+        // Two platforms on one machine may have workers of the same name.
+        spec.cgroup_parent = format!("{}/{}", machine.names.platform(), declaration.name);
         let made = worker::spawn(&spec, &record).map_err(|e| Error::Invalid(format!("worker {}: {e}", declaration.name)))?;
         net::attach_worker(&machine.plan, &machine.names, declaration.index, made.init.pid)?;
         info!(worker = declaration.name, pid = made.init.pid, "worker made");
