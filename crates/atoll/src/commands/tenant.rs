@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use atoll_devices::cards::CardSpec;
 use atoll_gpu::ManifestOptions;
-use atoll_lab::platform::{self, UpOptions, cluster, tenants};
+use atoll_lab::platform::{self, cluster, tenants};
 use clap::Subcommand;
 
 use super::platform::{DirArgs, tenant_table};
