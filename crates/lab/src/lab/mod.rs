@@ -2,9 +2,13 @@
 //!
 //! Each refusal is paired with the same call succeeding where it should.
 
+mod fraction;
 mod netns;
 mod objects;
+mod overcommit;
 mod planes;
+mod pods;
+mod quota;
 mod report;
 mod seam;
 mod setup;
@@ -59,9 +63,9 @@ const TESTS: [Test; 8] = [
     Test { number: 1, name: "own control planes", run: Some(|lab| Box::pin(planes::run(lab))) },
     Test { number: 2, name: "own workers", run: Some(|lab| Box::pin(workers::run(lab))) },
     Test { number: 3, name: "the seam", run: Some(|lab| Box::pin(seam::run(lab))) },
-    Test { number: 4, name: "a fraction", run: None },
-    Test { number: 5, name: "no over-commit", run: None },
-    Test { number: 6, name: "quota", run: None },
+    Test { number: 4, name: "a fraction", run: Some(|lab| Box::pin(fraction::run(lab))) },
+    Test { number: 5, name: "no over-commit", run: Some(|lab| Box::pin(overcommit::run(lab))) },
+    Test { number: 6, name: "quota", run: Some(|lab| Box::pin(quota::run(lab))) },
     Test { number: 7, name: "the seam breaks", run: None },
     Test { number: 8, name: "data apart", run: None },
 ];
