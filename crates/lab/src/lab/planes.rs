@@ -26,7 +26,7 @@ pub async fn run(lab: &Lab) -> Result<String, String> {
     Ok(format!(
         "{certificates} foreign certificates and {tokens} foreign tokens got 401 and are known at home; \
          alice may read configmaps in her namespace and nothing else; \
-         each worker reaches its tenant's {API} and {TUNNEL}, no other worker, tenant or management API"
+         worker-a reaches its tenant's {API} and {TUNNEL}, and no other worker or management API"
     ))
 }
 
