@@ -2,7 +2,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use atoll_store::{Applied, Event, Op, Outcome, Store, Watcher};
@@ -21,13 +21,14 @@ pub async fn next(watcher: &mut Box<dyn Watcher>, max: usize) -> Vec<Arc<Event>>
     batch.await.expect("an event within ten seconds").unwrap()
 }
 
-/// Polls until `holds`, and fails after `within`.
+/// Polls until `holds`, and fails after `within`, also when a look never comes back.
 pub async fn eventually(within: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + within;
-    while !holds().await {
-        assert!(Instant::now() < deadline, "not within {within:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let polling = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(within, polling).await.is_ok(), "not within {within:?}: {what}");
 }
 
 /// The files of a directory that contain some bytes.
