@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::BodyExt;
+use tokio::sync::watch;
 
 use crate::admission::Chain;
 use crate::auth::{Authenticators, Authorizers, UserInfo};
@@ -50,7 +51,7 @@ pub(crate) struct Core {
     registry: ArcSwap<Registry>,
     terminating: ArcSwap<Terminating>,
     is_bootstrapped: AtomicBool,
-    is_stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
     /// The core itself, for requests that it makes of itself.
     pub this: Weak<Core>,
 }
@@ -76,7 +77,12 @@ impl Core {
     }
 
     pub fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Acquire)
+        *self.stopping.borrow()
+    }
+
+    /// Turns true when the server is going away.
+    pub fn until_stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
     }
 }
 
@@ -104,7 +110,7 @@ impl ApiServer {
                 registry: ArcSwap::from_pointee(Registry::builtin()),
                 terminating: ArcSwap::default(),
                 is_bootstrapped: AtomicBool::new(false),
-                is_stopping: AtomicBool::new(false),
+                stopping: watch::Sender::new(false),
             }),
         })
     }
@@ -125,9 +131,9 @@ impl ApiServer {
         bootstrap::keep(&*self.core, options).await;
     }
 
-    /// From now on `/readyz` says that the server is going away.
+    /// From now on `/readyz` says that the server is going away, and watches end.
     pub fn stopping(&self) {
-        self.core.is_stopping.store(true, Ordering::Release);
+        self.core.stopping.send_replace(true);
     }
 
     /// Answers a request.

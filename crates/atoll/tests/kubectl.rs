@@ -26,7 +26,7 @@ impl Plane {
             .args(["control-plane", "--listen", "127.0.0.1:0", "--dir"])
             .arg(dir)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(std::fs::File::create(Plane::log(dir)).expect("a log"))
             .spawn()
             .expect("the binary starts");
         let mut line = String::new();
@@ -34,6 +34,18 @@ impl Plane {
         BufReader::new(stdout).read_line(&mut line).expect("a line");
         assert!(line.starts_with("ready: https://127.0.0.1:"), "{line}");
         process
+    }
+
+    fn log(dir: &std::path::Path) -> PathBuf {
+        dir.with_extension("log")
+    }
+
+    /// Ends the process as a supervisor would and answers its log.
+    fn stop(&mut self) -> String {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+        assert!(self.process.wait().expect("ended").success());
+        std::fs::read_to_string(Plane::log(&self.dir)).expect("its log")
     }
 
     /// Kills the process as a crash would, and starts it again on the same directory.
@@ -93,6 +105,7 @@ impl Drop for Plane {
         let _ = self.process.kill();
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.dir);
+        let _ = std::fs::remove_file(Plane::log(&self.dir));
     }
 }
 
@@ -138,4 +151,17 @@ fn a_user_may_do_what_rbac_says_and_nothing_else() {
     assert!(elsewhere.contains("User \"jane\" cannot list resource \"pods\""), "{elsewhere}");
     let other = plane.refused(&["create", "configmap", "x", "-n", "team", "--as=jane"]);
     assert!(other.contains("cannot create resource \"configmaps\""), "{other}");
+}
+
+#[test]
+fn an_open_watch_does_not_hold_up_the_end() {
+    let mut plane = Plane::start("stop");
+    plane.kubectl(&["create", "namespace", "watched"]);
+    let mut watch =
+        plane.command(&["get", "namespaces", "--watch"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("kubectl");
+    let lines = BufReader::new(watch.stdout.take().expect("its output")).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.starts_with("watched")), "the watch is open");
+    let log = plane.stop();
+    assert!(!log.contains("cut off"), "a request was still open at the end: {log}");
+    watch.wait().expect("ended");
 }

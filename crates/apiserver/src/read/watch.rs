@@ -12,6 +12,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use rand::Rng;
 use serde_json::{Value, json};
+use tokio::sync;
 use tokio::time::Instant;
 
 use super::list::{self, Listing};
@@ -51,6 +52,8 @@ struct Stream {
     last_bookmark: u64,
     /// Events up to here are skipped.
     from: u64,
+    /// Turns true when the server is going away: a watch has no end of its own that a stop could wait for.
+    stopping: sync::watch::Receiver<bool>,
     is_over: bool,
 }
 
@@ -87,6 +90,7 @@ pub(crate) async fn watch(core: &Core, call: Call) -> Result<Response<Body>> {
         next_bookmark: Instant::now() + limits::BOOKMARK_PERIOD,
         last_bookmark: from,
         from,
+        stopping: core.until_stopping(),
         is_over: false,
     };
     if let Some(listing) = initial {
@@ -180,16 +184,21 @@ impl Stream {
                 return None;
             }
             let wake = if self.wishes.bookmarks { self.next_bookmark.min(self.deadline) } else { self.deadline };
-            match tokio::time::timeout_at(wake, self.watcher.next_batch(limits::WATCH_BATCH_EVENTS_MAX)).await {
-                Ok(Ok(events)) => events.iter().for_each(|event| self.push(event)),
-                Ok(Err(error)) => {
+            let batch = tokio::select! {
+                batch = self.watcher.next_batch(limits::WATCH_BATCH_EVENTS_MAX) => Some(batch),
+                () = tokio::time::sleep_until(wake) => None,
+                _ = self.stopping.wait_for(|stops| *stops) => return None,
+            };
+            match batch {
+                Some(Ok(events)) => events.iter().for_each(|event| self.push(event)),
+                Some(Err(error)) => {
                     self.is_over = true;
                     let error = store_error(error);
                     if error.code == 410 {
                         self.frames.push_back(error_frame(&error, self.is_protobuf()));
                     }
                 }
-                Err(_) => self.tick(),
+                None => self.tick(),
             }
         }
     }
