@@ -53,6 +53,8 @@ struct Resource {
     pre_start: bool,
     healthy: Arc<BTreeSet<String>>,
     unhealthy: usize,
+    /// Whether its devices are known: a registration alone offers nothing yet.
+    is_listed: bool,
     /// When the plugin went away; its devices cannot be allocated then.
     gone_since: Option<Instant>,
     /// Which registration this is: a listener of an older one has no say.
@@ -110,7 +112,8 @@ impl Devices {
         let inner = self.inner.lock();
         let now = Instant::now();
         let remembered = inner.remembered.iter().map(|name| (name.clone(), Amounts::default()));
-        remembered.chain(inner.resources.iter().map(|(name, r)| (name.clone(), r.amounts(now)))).collect()
+        let listed = inner.resources.iter().filter(|(_, r)| r.is_listed);
+        remembered.chain(listed.map(|(name, r)| (name.clone(), r.amounts(now)))).collect()
     }
 
     /// What a container was given.

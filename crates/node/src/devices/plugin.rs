@@ -58,12 +58,13 @@ impl Devices {
         Ok(())
     }
 
-    /// Plugins' resources in a container's limits.
-    fn wants(&self, container: &Container) -> Vec<(String, usize)> {
+    /// Plugins' resources in a container's limits. One that has not told its devices yet is nobody's so far.
+    pub(super) fn wants(&self, container: &Container) -> Vec<(String, usize)> {
         let inner = self.inner.lock();
         let limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
         let names = limits.into_iter().flat_map(|l| l.keys());
-        let known = names.filter(|n| inner.resources.contains_key(*n) || inner.remembered.contains(*n));
+        let is_listed = |name: &String| inner.resources.get(name).is_some_and(|r| r.is_listed);
+        let known = names.filter(|n| is_listed(n) || inner.remembered.contains(*n));
         let amount = |name: &String| limit(container.resources.as_ref(), name).and_then(|m| usize::try_from(m / 1000).ok());
         known.filter_map(|n| amount(n).filter(|a| *a > 0).map(|a| (n.clone(), a))).collect()
     }

@@ -53,17 +53,17 @@ impl Devices {
             .map_err(|e| Error::Device { resource: "registration".to_owned(), why: e.to_string() })
     }
 
-    fn register(&self, name: &str, endpoint: &str, options: DevicePluginOptions) -> u64 {
+    pub(super) fn register(&self, name: &str, endpoint: &str, options: DevicePluginOptions) -> u64 {
         let mut inner = self.inner.lock();
         inner.registrations += 1;
         let registration = inner.registrations;
-        inner.remembered.remove(name);
         let resource = inner.resources.entry(name.to_owned()).or_insert_with(|| Resource {
             endpoint: Default::default(),
             preferred_allocation: false,
             pre_start: false,
             healthy: Arc::default(),
             unhealthy: 0,
+            is_listed: false,
             gone_since: None,
             registration,
         });
@@ -107,7 +107,7 @@ impl Devices {
     }
 
     /// Takes a device list; `false` if this registration is not the current one.
-    fn take_list(&self, name: &str, registration: u64, list: ListAndWatchResponse) -> bool {
+    pub(super) fn take_list(&self, name: &str, registration: u64, list: ListAndWatchResponse) -> bool {
         let all = list.devices.len();
         let healthy: std::collections::BTreeSet<String> =
             list.devices.into_iter().filter(|d| d.health == HEALTHY).map(|d| d.id).collect();
@@ -115,7 +115,9 @@ impl Devices {
         let Some(resource) = inner.resources.get_mut(name).filter(|r| r.registration == registration) else { return false };
         resource.unhealthy = all.saturating_sub(healthy.len());
         resource.healthy = Arc::new(healthy);
+        resource.is_listed = true;
         resource.gone_since = None;
+        inner.remembered.remove(name);
         true
     }
 }

@@ -46,3 +46,16 @@ fn allocations_survive_a_restart_and_their_resources_count_zero_until_the_plugin
     devices.free("uid");
     assert_eq!(devices.allocation("uid", "c"), Allocation::default());
 }
+
+#[test]
+fn a_registration_offers_nothing_and_is_asked_nothing_before_its_first_list() {
+    let root = tempfile::tempdir().unwrap();
+    let devices = Devices::load(NodePaths::new(root.path())).unwrap();
+    let container = serde_json::json!({ "name": "c", "resources": { "limits": { "nvidia.com/gpumem": "4000" } } });
+    let container = serde_json::from_value(container).unwrap();
+    let registration = devices.register("nvidia.com/gpumem", "mem.sock", Default::default());
+    assert_eq!((devices.amounts(), devices.wants(&container)), (BTreeMap::new(), Vec::new()));
+    assert!(devices.take_list("nvidia.com/gpumem", registration, Default::default()));
+    assert_eq!(devices.amounts(), BTreeMap::from([("nvidia.com/gpumem".to_owned(), Amounts::default())]));
+    assert_eq!(devices.wants(&container), [("nvidia.com/gpumem".to_owned(), 4000)]);
+}

@@ -16,12 +16,15 @@ pub struct PodRecord {
     pub containers: BTreeMap<String, ContainerRecord>,
     /// The Pod was refused by the node or by a deadline: phase Failed with this reason and message.
     pub failed: Option<(String, String)>,
+    /// The node never took the Pod: nothing is known of its containers, and nothing is said of them.
+    #[serde(default)]
+    pub rejected: bool,
 }
 
 impl PodRecord {
     /// A Pod that the node sees for the first time.
     pub fn new(key: PodKey, start_time: Timestamp) -> Self {
-        PodRecord { key, start_time, sandbox: None, containers: BTreeMap::new(), failed: None }
+        PodRecord { key, start_time, sandbox: None, containers: BTreeMap::new(), failed: None, rejected: false }
     }
 
     /// The current run of a container.

@@ -22,6 +22,9 @@ pub fn is_own(kind: &str) -> bool {
 pub fn pod_status(pod: &Pod, record: &PodRecord, backing_off: &[String], host_ip: &str, now: Timestamp) -> PodStatus {
     let spec = pod.spec.clone().unwrap_or_default();
     let before = pod.status.clone().unwrap_or_default();
+    if record.rejected {
+        return rejected(pod, record, before);
+    }
     let inits = spec.init_containers.unwrap_or_default();
     let started = initialized(&inits, record) || mains_have_run(&spec.containers, record);
     let list = |containers: &[Container], kind: Kind, waiting: &str| -> Vec<ContainerStatus> {
@@ -48,6 +51,21 @@ pub fn pod_status(pod: &Pod, record: &PodRecord, backing_off: &[String], host_ip
         observed_generation: generation,
         init_container_statuses: (!init_statuses.is_empty()).then_some(init_statuses),
         container_statuses: (!statuses.is_empty()).then_some(statuses),
+        reason,
+        message,
+        ..PodStatus::default()
+    }
+}
+
+/// Of a Pod that the node did not take there is a verdict and nothing else, as the kubelet says it.
+fn rejected(pod: &Pod, record: &PodRecord, before: PodStatus) -> PodStatus {
+    let (reason, message) = record.failed.clone().unzip();
+    PodStatus {
+        phase: Some("Failed".to_owned()),
+        conditions: before.conditions,
+        start_time: Some(Time(record.start_time)),
+        qos_class: before.qos_class.or_else(|| Some(qos_class(pod).to_owned())),
+        observed_generation: pod.metadata.generation,
         reason,
         message,
         ..PodStatus::default()
@@ -121,11 +139,13 @@ fn container_status(
 ) -> ContainerStatus {
     let image = container.image.clone().unwrap_or_default();
     let Some(r) = record.containers.get(&container.name) else {
+        // A main container behind init containers that are not through was never going to start.
+        let is_over = record.failed.is_some() && waiting == "ContainerCreating";
         return ContainerStatus {
             name: container.name.clone(),
             image,
             started: Some(false),
-            state: Some(waiting_state(waiting, None)),
+            state: Some(if is_over { never_started() } else { waiting_state(waiting, None) }),
             last_state: Some(ContainerState::default()),
             ..ContainerStatus::default()
         };
@@ -187,6 +207,17 @@ fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
 fn waiting_state(reason: &str, message: Option<String>) -> ContainerState {
     let waiting = ContainerStateWaiting { reason: Some(reason.to_owned()), message };
     ContainerState { waiting: Some(waiting), ..ContainerState::default() }
+}
+
+/// The kubelet's words for a container of an ended Pod that there is nothing to say about.
+fn never_started() -> ContainerState {
+    let state = ContainerStateTerminated {
+        exit_code: 137,
+        reason: Some("ContainerStatusUnknown".to_owned()),
+        message: Some("The container could not be located when the pod was terminated".to_owned()),
+        ..ContainerStateTerminated::default()
+    };
+    ContainerState { terminated: Some(state), ..ContainerState::default() }
 }
 
 fn terminated(id: &str, exit: &crate::runtime::Exit) -> ContainerState {

@@ -107,9 +107,26 @@ fn init_containers_hold_the_pod_pending() {
 fn a_refused_pod_is_failed_with_its_reason() {
     let pod = pod(serde_json::json!({"containers": [{"name": "m"}]}));
     let mut record = record();
-    record.failed = Some(("UnexpectedAdmissionError".into(), "no devices".into()));
+    record.failed = Some(("UnexpectedAdmissionError".into(), "Pod was rejected: no devices".into()));
+    record.rejected = true;
     let status = pod_status(&pod, &record, &[], "10.0.0.1", NOW);
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     assert_eq!(status.reason.as_deref(), Some("UnexpectedAdmissionError"));
-    assert_eq!(condition(&status, "Ready").reason.as_deref(), Some("PodFailed"));
+    assert_eq!(status.message.as_deref(), Some("Pod was rejected: no devices"));
+    assert_eq!(status.container_statuses, None, "it has no containers that could wait for anything");
+    let kinds: Vec<String> = status.conditions.into_iter().flatten().map(|c| c.type_).collect();
+    assert_eq!(kinds, ["PodScheduled"]);
+}
+
+#[test]
+fn what_never_started_within_the_deadline_is_over_too() {
+    let pod = pod(serde_json::json!({"containers": [{"name": "m"}, {"name": "n"}]}));
+    let mut record = record();
+    record.containers.insert("m".into(), ended(0));
+    record.failed = Some(("DeadlineExceeded".into(), "too long".into()));
+    let status = pod_status(&pod, &record, &[], "10.0.0.1", NOW);
+    let never = &status.container_statuses.unwrap()[1];
+    let state = never.state.as_ref().unwrap().terminated.as_ref().unwrap();
+    assert_eq!((state.exit_code, state.reason.as_deref()), (137, Some("ContainerStatusUnknown")));
+    assert_eq!(condition(&pod_status(&pod, &record, &[], "", NOW), "Ready").reason.as_deref(), Some("PodFailed"));
 }

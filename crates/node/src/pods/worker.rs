@@ -156,7 +156,8 @@ impl<R: Runtime> Worker<R> {
     }
 
     fn refuse(&mut self, refusal: &Refusal) {
-        self.record.failed = Some((refusal.reason.clone(), refusal.message.clone()));
+        self.record.failed = Some((refusal.reason.clone(), format!("Pod was rejected: {}", refusal.message)));
+        self.record.rejected = true;
         self.node.events.pod(&self.pod, None, Severity::Warning, &refusal.reason, &refusal.message);
     }
 

@@ -26,6 +26,7 @@ use query::Query;
 
 mod attach;
 pub mod auth;
+mod available;
 mod exec;
 pub mod logs;
 mod port_forward;
@@ -129,8 +130,7 @@ async fn route<R: Runtime>(request: Request<Incoming>, node: &Arc<Node<R>>) -> A
         ["healthz", ..] => Ok(text(StatusCode::OK, "ok")),
         ["pods"] => pods(node),
         ["containerLogs", namespace, pod, container] if request.method() == Method::GET => {
-            let run = find(node, namespace, pod, container)?;
-            container_logs(node, run, &query)
+            container_logs(node, &placed(node, namespace, pod)?, container, &query)
         }
         ["exec", namespace, pod, container] | ["exec", namespace, pod, _, container] => {
             exec::answer(request, node.clone(), running(node, namespace, pod, container)?, &query)
@@ -164,22 +164,19 @@ fn placed<R: Runtime>(node: &Node<R>, namespace: &str, name: &str) -> std::resul
     found.cloned().ok_or_else(|| (StatusCode::NOT_FOUND, format!("pod {name:?} in namespace {namespace:?} is not on this node")))
 }
 
-fn find<R: Runtime>(
-    node: &Node<R>,
-    namespace: &str,
-    pod: &str,
-    container: &str,
-) -> std::result::Result<RunKey, (StatusCode, String)> {
-    let placed = placed(node, namespace, pod)?;
+/// The latest run of a container.
+fn latest(placed: &Placed, container: &str) -> std::result::Result<RunKey, (StatusCode, String)> {
+    let pod = crate::pods::worker::key_of(&placed.pod);
     if !crate::pods::resources::containers(&placed.pod).any(|c| c.name == container) {
-        return Err((StatusCode::NOT_FOUND, format!("container {container:?} not found in pod {pod:?}")));
+        return Err((StatusCode::NOT_FOUND, format!("container {container:?} not found in pod {:?}", pod.name)));
     }
     let attempt = placed.attempts.get(container).copied();
     let attempt = attempt.ok_or_else(|| {
-        let why = format!("container {container:?} in pod {pod:?} is waiting to start: ContainerCreating");
-        (StatusCode::BAD_REQUEST, why)
+        let status = placed.pod.status.as_ref();
+        let why = available::log_run(status, &pod.name, container, false).err();
+        (StatusCode::BAD_REQUEST, why.unwrap_or_else(|| format!("container not found ({container:?})")))
     })?;
-    Ok(RunKey { pod: crate::pods::worker::key_of(&placed.pod), container: container.to_owned(), attempt })
+    Ok(RunKey { pod, container: container.to_owned(), attempt })
 }
 
 /// A run that a client can enter.
@@ -189,7 +186,7 @@ fn running<R: Runtime>(
     pod: &str,
     container: &str,
 ) -> std::result::Result<RunKey, (StatusCode, String)> {
-    let run = find(node, namespace, pod, container)?;
+    let run = latest(&placed(node, namespace, pod)?, container)?;
     simulated(node, &run)?;
     Ok(run)
 }
@@ -207,12 +204,12 @@ fn simulated<R: Runtime>(node: &Node<R>, run: &RunKey) -> std::result::Result<()
     Ok(())
 }
 
-fn container_logs<R: Runtime>(node: &Arc<Node<R>>, mut run: RunKey, query: &Query) -> Answer {
+fn container_logs<R: Runtime>(node: &Arc<Node<R>>, placed: &Placed, container: &str, query: &Query) -> Answer {
+    let mut run = latest(placed, container)?;
     simulated(node, &run)?;
-    if query.flag("previous") {
-        let missing = || format!("previous terminated container {:?} in pod {:?} not found", run.container, run.pod.name);
-        run.attempt = run.attempt.checked_sub(1).ok_or_else(|| (StatusCode::BAD_REQUEST, missing()))?;
-    }
+    let status = placed.pod.status.as_ref();
+    let back = available::log_run(status, &run.pod.name, container, query.flag("previous"));
+    run.attempt = run.attempt.saturating_sub(back.map_err(|why| (StatusCode::BAD_REQUEST, why))?);
     let window = query.window().map_err(|why| (StatusCode::BAD_REQUEST, why))?;
     let directory = node.paths.pod_logs(&run.pod.namespace, &run.pod.name, &run.pod.uid);
     let path = directory.join(&run.container).join(format!("{}.log", run.attempt));
