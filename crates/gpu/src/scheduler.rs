@@ -9,6 +9,7 @@ mod events;
 mod extender;
 mod lease;
 mod metrics;
+mod offered;
 mod quotas;
 
 use std::collections::BTreeSet;
@@ -143,6 +144,7 @@ async fn place(options: SchedulerOptions, client: kube::Client, ledger: Ledger, 
         let ignored = resource::ALL.map(str::to_owned).into();
         let mut plugins = atoll_scheduler::plugins::default_profile(ignored);
         plugins.push(Arc::new(devices.clone()));
+        plugins.push(Arc::new(offered::Offered));
         // An extender's Pods are placed by the kube-scheduler that asks; the watches are needed all the same.
         let scheduler_names = match &options.mode {
             Mode::StandAlone => BTreeSet::from([options.scheduler_name.clone()]),

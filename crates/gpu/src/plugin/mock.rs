@@ -56,16 +56,24 @@ pub async fn run(options: PluginOptions, client: kube::Client, shutdown: impl Fu
     let (stop, stopped) = watch::channel(false);
     let mut tasks = tokio::task::JoinSet::new();
     for name in [resource::MEMORY, resource::CORES, resource::MEMORY_PERCENTAGE] {
-        let (devices, receiver) = watch::channel(DeviceSet::Numbered(0));
         let (mut source, factor) = (cards.subscribe(), options.memory_factor);
+        let (directory, stopped) = (options.socket_directory.clone(), stopped.clone());
         tasks.spawn(async move {
-            while source.changed().await.is_ok() {
-                let new = DeviceSet::Numbered(amount(name, &source.borrow_and_update(), factor));
-                devices.send_if_modified(|current| std::mem::replace(current, new.clone()) != new);
+            // A resource of which there seems to be nothing would have the kubelet refuse Pods: it is offered once the cards
+            // are known.
+            if source.changed().await.is_err() {
+                return;
             }
+            let (devices, receiver) = watch::channel(DeviceSet::Numbered(amount(name, &source.borrow_and_update(), factor)));
+            let follow = async move {
+                while source.changed().await.is_ok() {
+                    let new = DeviceSet::Numbered(amount(name, &source.borrow_and_update(), factor));
+                    devices.send_if_modified(|current| std::mem::replace(current, new.clone()) != new);
+                }
+            };
+            let resource = Resource { name, devices: receiver, allocator: Arc::new(Nothing) };
+            tokio::join!(follow, offer(resource, directory, stopped));
         });
-        let resource = Resource { name, devices: receiver, allocator: Arc::new(Nothing) };
-        tasks.spawn(offer(resource, options.socket_directory.clone(), stopped.clone()));
     }
     drop(stopped);
     tokio::select! {
