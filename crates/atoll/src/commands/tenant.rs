@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use atoll_devices::cards::CardSpec;
-use atoll_gpu::ManifestOptions;
 use atoll_lab::platform::{self, cluster, tenants};
 use clap::Subcommand;
 
@@ -85,9 +84,8 @@ impl TenantArgs {
                     let path = tenants::write_kubeconfig(&dirs, &name, &kubeconfig)?;
                     if !without_worker {
                         let worker = tenants::add_worker(&management, &name, cards.as_deref(), simulate).await?;
-                        if cards.is_some() {
-                            let image = platform::read_options(&dirs).unwrap_or_default().image;
-                            tenants::install_gpu(&kubeconfig, &image, &ManifestOptions::default()).await?;
+                        if let Some(cards) = &cards {
+                            install_gpu(&dirs, &kubeconfig, &worker.name, cards).await?;
                         }
                         println!("worker {} is Ready", worker.name);
                     }
@@ -125,6 +123,13 @@ impl TenantArgs {
     }
 }
 
+/// GPU parts where there are none yet, and the worker's cards ready to be used.
+async fn install_gpu(dirs: &platform::Dirs, kubeconfig: &str, worker: &str, cards: &str) -> Result<(), Error> {
+    let image = platform::read_options(dirs).unwrap_or_default().image;
+    platform::gpu::install_if_missing(kubeconfig, &image).await?;
+    Ok(platform::gpu::wait_ready(kubeconfig, worker, cards).await?)
+}
+
 /// Add workers to tenants
 ///
 /// Example: sudo atoll worker add --tenant team-a --cards 2xA100-80GB
@@ -139,7 +144,7 @@ pub struct WorkerArgs {
 
 #[derive(Subcommand, Debug)]
 enum WorkerAction {
-    /// Make a worker on this machine and wait until its Node is Ready
+    /// Make a worker on this machine and wait until its Node is Ready and its cards can be used
     Add {
         #[arg(long)]
         tenant: String,
@@ -155,9 +160,12 @@ enum WorkerAction {
 impl WorkerArgs {
     pub fn run(self) -> Result<(), Error> {
         role::run(|_| async move {
-            let (_, management) = self.dir.management().await?;
+            let (dirs, management) = self.dir.management().await?;
             let WorkerAction::Add { tenant, cards, simulate } = self.action;
             let worker = tenants::add_worker(&management, &tenant, cards.as_deref(), simulate).await?;
+            if let (Some(cards), Some(kubeconfig)) = (&cards, cluster::tenant_kubeconfig(&management, &tenant).await?) {
+                install_gpu(&dirs, &kubeconfig, &worker.name, cards).await?;
+            }
             println!("worker {} is Ready", worker.name);
             Ok(())
         })

@@ -7,21 +7,18 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use atoll_gpu::ManifestOptions;
-use k8s_openapi::api::apps::v1::Deployment;
-use kube::{Api, Client};
+use kube::Client;
 use tokio::sync::{oneshot, watch};
 
 use super::report::{Report, Verdict, rounded};
-use super::{Lab, Outcome, TESTS, Tenant, eventually, run_tests, workers};
-use crate::platform::{self, Dirs, Error, UpOptions, cluster, tenants};
+use super::{Lab, Outcome, TESTS, Tenant, run_tests, workers};
+use crate::platform::{self, Dirs, Error, UpOptions, cluster, gpu, tenants};
 
 /// The tenants and the cards of their workers.
 const TENANT_A: (&str, &str) = ("tenant-a", "2xA100-80GB");
 const TENANT_B: (&str, &str) = ("tenant-b", "4xT4-16GB");
 /// `timeoutSeconds` of the GPU webhook in the lab.
 const WEBHOOK_SECONDS: u32 = 3;
-/// How long the GPU parts of a tenant may take to be ready.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What `atoll lab` is told.
 pub struct Options {
@@ -105,8 +102,9 @@ fn skipped(why: &str) -> Report {
 async fn set_up(options: &Options, management: Client, steps: &Steps) -> Result<Lab, Error> {
     let a = set_up_tenant(options, &management, steps, TENANT_A).await?;
     let b = set_up_tenant(options, &management, steps, TENANT_B).await?;
-    for tenant in [&a, &b] {
-        steps.step(&format!("GPU parts of {}", tenant.name), gpu_ready(tenant)).await?;
+    for (tenant, cards) in [(&a, TENANT_A.1), (&b, TENANT_B.1)] {
+        let worker = workers::node_name(tenant);
+        steps.step(&format!("GPU parts of {}", tenant.name), gpu::wait_ready(&tenant.kubeconfig, &worker, cards)).await?;
     }
     Ok(Lab { dirs: options.dirs.clone(), management, a, b, image: options.up.image.clone() })
 }
@@ -121,30 +119,12 @@ async fn set_up_tenant(
     tenants::write_kubeconfig(&options.dirs, name, &kubeconfig)?;
     steps.step(&format!("worker of {name} with {cards}"), tenants::add_worker(management, name, Some(cards), false)).await?;
     let gpu = ManifestOptions { webhook_timeout_seconds: WEBHOOK_SECONDS, ..ManifestOptions::default() };
-    tenants::install_gpu(&kubeconfig, &options.up.image, &gpu).await?;
+    gpu::install(&kubeconfig, &options.up.image, &gpu).await?;
     let status = cluster::tenant_status(management, name).await?.unwrap_or_default();
     let endpoint = status["controlPlaneEndpoint"].as_str().and_then(|e| e.parse::<SocketAddrV4>().ok());
     let endpoint = endpoint.ok_or_else(|| Error::Invalid(format!("tenant {name} has no address in its status: {status}")))?;
     let client = cluster::client_of(&kubeconfig).await?;
     Ok(Tenant { name: name.to_owned(), client, kubeconfig, address: *endpoint.ip() })
-}
-
-/// Webhook and scheduler available, the cards allocatable.
-async fn gpu_ready(tenant: &Tenant) -> Result<(), Error> {
-    let deployments: Api<Deployment> = Api::namespaced(tenant.client.clone(), "kube-system");
-    let ready = || async {
-        for name in ["hami-webhook", "hami-scheduler"] {
-            let deployment = deployments.get(name).await.map_err(|e| e.to_string())?;
-            let wanted = deployment.spec.and_then(|s| s.replicas).unwrap_or(1);
-            let available = deployment.status.and_then(|s| s.available_replicas).unwrap_or(0);
-            if available < wanted {
-                return Err(format!("{name}: {available} of {wanted} replicas are available"));
-            }
-        }
-        let found = workers::allocatable(tenant).await?;
-        if found.contains(&0) { Err(format!("allocatable cards: {found:?}")) } else { Ok(()) }
-    };
-    eventually(&format!("GPU parts of {}", tenant.name), PATIENCE, ready).await.map_err(Error::Invalid)
 }
 
 /// Hands the platform over to a supervisor of its own, which adopts what runs.

@@ -34,7 +34,8 @@ pub async fn run(lab: &Lab) -> Result<String, String> {
     ))
 }
 
-fn node_name(tenant: &Tenant) -> String {
+/// Name of the tenant's first worker.
+pub fn node_name(tenant: &Tenant) -> String {
     format!("{}-worker-1", tenant.name)
 }
 

@@ -89,7 +89,7 @@ fn remove_cgroups(name: &str) {
 }
 
 /// Groups are removed from the leaves up; their files go with them.
-fn remove_group(group: &Path) {
+pub(super) fn remove_group(group: &Path) {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_group(&entry.path());

@@ -4,6 +4,8 @@ pub mod cluster;
 mod dirs;
 mod down;
 mod error;
+pub mod gpu;
+mod keeper;
 pub mod net;
 pub mod process;
 pub mod tenants;

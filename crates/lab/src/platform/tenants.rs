@@ -118,13 +118,10 @@ pub async fn add_worker(
     }
 }
 
-/// Deletes a tenant with its workers and waits until it is gone.
+/// Deletes a tenant and waits until it is gone with its workers. Those are the supervisor's to end.
 pub async fn delete(dirs: &Dirs, management: &Client, name: &str) -> Result<(), Error> {
-    let config_maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(management.clone(), cluster::NAMESPACE);
-    for declaration in workers::declared(management).await?.into_iter().filter(|d| d.tenant == name) {
-        let object = format!("worker-{}", declaration.index);
-        config_maps.delete(&object, &DeleteParams::default()).await.map_err(Error::api(format!("remove {object}")))?;
-    }
+    let own: Vec<String> =
+        workers::declared(management).await?.into_iter().filter(|d| d.tenant == name).map(|d| d.name).collect();
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("kamaji.clastix.io", "v1alpha1", "TenantControlPlane"));
     let api: Api<DynamicObject> = Api::namespaced_with(management.clone(), cluster::TENANTS, &resource);
     match api.delete(name, &DeleteParams::default()).await {
@@ -134,12 +131,20 @@ pub async fn delete(dirs: &Dirs, management: &Client, name: &str) -> Result<(), 
         other => drop(other.map_err(Error::api(format!("delete tenant {name}")))?),
     }
     let start = Instant::now();
-    while api.get_opt(name).await.map_err(Error::api(format!("read tenant {name}")))?.is_some() {
+    loop {
+        let is_there = api.get_opt(name).await.map_err(Error::api(format!("read tenant {name}")))?.is_some();
+        let worker = own.iter().find(|worker| workers::remains(dirs, worker));
+        if !is_there && worker.is_none() {
+            break;
+        }
         if start.elapsed() > PATIENCE {
             let seconds = PATIENCE.as_secs();
-            return Err(Error::Invalid(format!(
-                "tenant {name} is still there after {seconds} s: see 'kubectl describe tcp {name}'"
-            )));
+            return Err(Error::Invalid(match worker {
+                Some(worker) if !is_there => {
+                    format!("worker {worker} is still there after {seconds} s: is the supervisor ('atoll up') running?")
+                }
+                _ => format!("tenant {name} is still there after {seconds} s: see 'kubectl describe tcp {name}'"),
+            }));
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -179,16 +184,6 @@ pub async fn list(management: &Client) -> Result<Vec<Row>, Error> {
         .collect();
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(rows)
-}
-
-/// Applies the GPU parts to a tenant: webhook, scheduler and device plugins.
-pub async fn install_gpu(kubeconfig: &str, image: &str, options: &atoll_gpu::ManifestOptions) -> Result<(), Error> {
-    let client = cluster::client_of(kubeconfig).await?;
-    let objects = atoll_gpu::manifests(image, options).map_err(|e| Error::Invalid(e.to_string()))?;
-    for object in objects {
-        cluster::apply(&client, &object).await?;
-    }
-    Ok(())
 }
 
 /// A kubeconfig of a user of the tenant, signed by the tenant's own CA. What the user may is RBAC's to say.

@@ -1,24 +1,20 @@
 //! The supervisor: puts the platform up and keeps its processes running.
 
-use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use atoll_pki::{CertificateAuthority, ClusterEntry, Kubeconfig, LeafSpec, Usages, UserCredentials};
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
+use kube::Client;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tracing::warn;
 
 use super::net::{self, Names, Plan};
 use super::process::ProcessSpec;
-use super::workers::{self, Declaration, Machine};
-use super::{Dirs, Error, cluster};
+use super::workers::Machine;
+use super::{Dirs, Error, cluster, keeper};
 
 /// How long the management plane may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -101,7 +97,7 @@ pub async fn up(
     };
     let until = stopped.clone();
     tasks.spawn(async move {
-        keep_workers(machine, until).await;
+        keeper::run(machine, until).await;
         Ok(())
     });
     ready(&platform);
@@ -276,45 +272,4 @@ fn node_process(
         namespace: Some(names.platform()),
         environment: Vec::new(),
     })
-}
-
-/// Follows the declarations: one task for each worker, ended and cleaned up when its declaration goes.
-async fn keep_workers(machine: Machine, mut stop: watch::Receiver<bool>) {
-    let api: Api<ConfigMap> = Api::namespaced(machine.management.clone(), cluster::NAMESPACE);
-    let events = watcher(api, watcher::Config::default().labels(workers::LABEL)).default_backoff();
-    tokio::pin!(events);
-    let mut running: BTreeMap<u16, (Declaration, watch::Sender<bool>)> = BTreeMap::new();
-    loop {
-        let event = tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => break,
-            event = events.next() => event,
-        };
-        match event {
-            Some(Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) => {
-                let Some(declaration) = Declaration::of(&object) else { continue };
-                if running.contains_key(&declaration.index) {
-                    continue;
-                }
-                let (sender, receiver) = watch::channel(false);
-                running.insert(declaration.index, (declaration.clone(), sender));
-                let machine = machine.clone();
-                tokio::spawn(async move { workers::keep(&machine, &declaration, receiver).await });
-            }
-            Some(Ok(watcher::Event::Delete(object))) => {
-                let gone = Declaration::of(&object).and_then(|d| running.remove(&d.index));
-                if let Some((declaration, sender)) = gone {
-                    let _ = sender.send(true);
-                    if let Err(error) = workers::remove(&machine.dirs, &declaration.name).await {
-                        warn!(worker = declaration.name, %error, "not removed whole");
-                    }
-                }
-            }
-            Some(Ok(_)) => {}
-            Some(Err(error)) => warn!(%error, "the declarations of workers cannot be watched, tried again"),
-            None => break,
-        }
-    }
-    for (_, (_, sender)) in running {
-        let _ = sender.send(true);
-    }
 }

@@ -30,6 +30,9 @@ const FIRST_ID: u32 = 1_000_000;
 const LOOK: Duration = Duration::from_millis(100);
 /// Before a worker that could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(2);
+/// How long the kernel may take to end a worker's processes.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+const END_LOOK: Duration = Duration::from_millis(10);
 /// Life of a worker's bootstrap token in seconds.
 const TOKEN_SECONDS: i64 = 3600;
 
@@ -145,7 +148,11 @@ impl Machine {
 pub async fn keep(machine: &Machine, declaration: &Declaration, stop: watch::Receiver<bool>) {
     let mut stopping = stop.clone();
     loop {
-        match make(machine, declaration).await {
+        let made = tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => return,
+            made = make(machine, declaration) => made,
+        };
+        match made {
             Ok(process) => {
                 if let Err(error) = process.keep(&machine.dirs, || None, stop.clone()).await {
                     warn!(worker = declaration.name, %error, "agent");
@@ -172,7 +179,8 @@ async fn make(machine: &Machine, declaration: &Declaration) -> Result<ProcessSpe
         net::attach_worker(&machine.plan, &machine.names, declaration.index, made.init.pid)?;
         info!(worker = declaration.name, pid = made.init.pid, "worker made");
     }
-    permit(machine, declaration, address, &ports).await?;
+    let own = Permit { index: declaration.index, tenant_address: address, ports };
+    net::apply_filters(&machine.plan, &machine.names, &permits(machine, Some(own)).await?)?;
     let bootstrap = root.join("etc/kubernetes/bootstrap.kubeconfig");
     if !bootstrap.exists() {
         let tenant = cluster::client_of(&kubeconfig).await?;
@@ -228,10 +236,16 @@ async fn wait_for_tenant(machine: &Machine, tenant: &str) -> Result<(String, Ipv
 /// Port of the tunnel on a tenant's address, Kamaji's default.
 const TUNNEL_PORT: u16 = 8132;
 
-/// Lets the worker reach its tenant, beside the permits of the other workers.
-async fn permit(machine: &Machine, own: &Declaration, address: Ipv4Addr, ports: &[u16]) -> Result<(), Error> {
-    let mut permits = vec![Permit { index: own.index, tenant_address: address, ports: ports.to_vec() }];
-    for other in declared(&machine.management).await?.into_iter().filter(|d| d.index != own.index) {
+/// Loads the filters for the workers that are declared now.
+pub async fn filter(machine: &Machine) -> Result<(), Error> {
+    net::apply_filters(&machine.plan, &machine.names, &permits(machine, None).await?)
+}
+
+/// What each declared worker may reach: its tenant. That of `own` is known already.
+async fn permits(machine: &Machine, own: Option<Permit>) -> Result<Vec<Permit>, Error> {
+    let own_index = own.as_ref().map(|own| own.index);
+    let mut permits = Vec::from_iter(own);
+    for other in declared(&machine.management).await?.into_iter().filter(|d| Some(d.index) != own_index) {
         let status = cluster::tenant_status(&machine.management, &other.tenant).await?;
         let endpoint = status.as_ref().and_then(|s| s["controlPlaneEndpoint"].as_str());
         if let Some(endpoint) = endpoint.and_then(|e| e.parse::<std::net::SocketAddrV4>().ok()) {
@@ -239,7 +253,7 @@ async fn permit(machine: &Machine, own: &Declaration, address: Ipv4Addr, ports: 
             permits.push(Permit { index: other.index, tenant_address: *endpoint.ip(), ports });
         }
     }
-    net::apply_filters(&machine.plan, &machine.names, &permits)
+    Ok(permits)
 }
 
 fn random_text(length: usize) -> String {
@@ -314,7 +328,25 @@ fn write_private(path: &std::path::Path, text: &str, owner: u32) -> Result<(), E
     write().map_err(|e| Error::io(format!("cannot write {}", path.display()), e))
 }
 
-/// Ends a worker's agent and everything in it, and removes its root.
+/// Whether anything of a worker is left on this machine.
+pub fn remains(dirs: &Dirs, name: &str) -> bool {
+    left_by(dirs, name).iter().any(|path| path.exists())
+}
+
+/// Everything that a worker has on this machine. The record of its process 1 is last: while it is there, the rest may be.
+fn left_by(dirs: &Dirs, name: &str) -> [PathBuf; 6] {
+    let (records, logs) = (dirs.processes(), dirs.logs());
+    [
+        dirs.workers().join(name),
+        records.join(format!("{name}.json")),
+        records.join(format!("{name}.spec")),
+        logs.join(format!("{name}.log")),
+        logs.join(format!("{name}.log.1")),
+        records.join(format!("{name}.worker")),
+    ]
+}
+
+/// Ends a worker's agent and everything in it, and removes its root, its logs and its control groups.
 pub async fn remove(dirs: &Dirs, name: &str) -> Result<(), Error> {
     for (process, record) in super::process::records(dirs) {
         if process == name {
@@ -323,19 +355,31 @@ pub async fn remove(dirs: &Dirs, name: &str) -> Result<(), Error> {
     }
     let record = dirs.processes().join(format!("{name}.worker"));
     if let Some(worker) = living(&record) {
-        worker.end();
+        end(&worker).await;
     }
-    let root = dirs.workers().join(name);
-    match std::fs::remove_dir_all(&root) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Error::io(format!("cannot remove {}", root.display()), e));
+    for path in left_by(dirs, name) {
+        let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        match removed {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io(format!("cannot remove {}", path.display()), e));
+            }
+            _ => {}
         }
-        _ => {}
-    }
-    for leftover in [record.with_extension("spec"), record, dirs.processes().join(format!("{name}.json"))] {
-        let _ = std::fs::remove_file(leftover);
     }
     Ok(())
+}
+
+/// Ends all processes of a worker: the kernel lets its process 1 go last. Then nobody writes below its root any more.
+async fn end(worker: &Worker) {
+    worker.end();
+    let deadline = std::time::Instant::now() + END_PATIENCE;
+    while worker.is_alive() && std::time::Instant::now() < deadline {
+        tokio::time::sleep(END_LOOK).await;
+    }
+    // Each is `NAME/init`: the worker's own group with those of its Pods goes too.
+    for group in worker.cgroups.iter().filter_map(|init| init.parent()) {
+        super::down::remove_group(group);
+    }
 }
 
 #[cfg(test)]
