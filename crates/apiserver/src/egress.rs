@@ -24,18 +24,18 @@ pub struct DialTarget {
     pub node: Option<String>,
 }
 
-/// Why something could not be reached. The variants' names are the code words that callers show.
+/// Why something could not be reached. The text is without [`DialError::code_word`]: whoever shows it puts the word first, once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DialError {
-    #[error("TunnelNoAgent: no tunnel agent is connected")]
+    #[error("no tunnel agent is connected")]
     TunnelNoAgent,
-    #[error("TunnelNoAnswer: the tunnel agent does not answer: {0}")]
+    #[error("the tunnel agent does not answer: {0}")]
     TunnelNoAnswer(String),
-    #[error("TunnelRefused: the tunnel agent could not reach {target}: {why}")]
+    #[error("the tunnel agent could not reach {target}: {why}")]
     TunnelRefused { target: String, why: String },
-    #[error("DialTimeout: {0} did not accept the connection in time")]
+    #[error("{0} did not accept the connection in time")]
     Timeout(String),
-    #[error("DialFailed: cannot connect to {target}: {why}")]
+    #[error("cannot connect to {target}: {why}")]
     Failed { target: String, why: String },
 }
 
@@ -52,11 +52,19 @@ impl DialError {
     }
 }
 
+/// The way that an open stream goes.
+pub trait Line: Send + Sync {
+    /// Why nothing comes over it, if that is the line's fault and not the destination's.
+    fn fault(&self) -> Option<DialError>;
+}
+
 /// An open stream with the id under which both ends log it.
 pub struct Dialed {
     pub io: BoxedIo,
     /// The tunnel's dial id, where there is a tunnel.
     pub dial_id: Option<i64>,
+    /// The tunnel it goes through, where there is one.
+    pub line: Option<Box<dyn Line>>,
 }
 
 /// Opens streams into the cluster.
@@ -80,7 +88,26 @@ impl Dialer for Direct {
         match tokio::time::timeout_at(deadline.into(), connect).await {
             Err(_) => Err(DialError::Timeout(shown)),
             Ok(Err(e)) => Err(DialError::Failed { target: shown, why: e.to_string() }),
-            Ok(Ok(stream)) => Ok(Dialed { io: Box::new(stream), dial_id: None }),
+            Ok(Ok(stream)) => Ok(Dialed { io: Box::new(stream), dial_id: None, line: None }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_leaves_the_code_word_to_whoever_shows_it() {
+        let text = || "10.0.0.1:443".to_owned();
+        for error in [
+            DialError::TunnelNoAgent,
+            DialError::TunnelNoAnswer(text()),
+            DialError::TunnelRefused { target: text(), why: text() },
+            DialError::Timeout(text()),
+            DialError::Failed { target: text(), why: text() },
+        ] {
+            assert!(!error.to_string().contains(error.code_word()), "{error}");
         }
     }
 }

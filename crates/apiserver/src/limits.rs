@@ -42,6 +42,8 @@ pub const WARNING_BYTES_MAX: usize = 4096;
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Compiled match conditions that are kept.
 pub const COMPILED_CONDITIONS_MAX: usize = 256;
+/// A webhook call ends this long before its timeout, so that the refusal arrives within it.
+pub const WEBHOOK_REFUSAL_MARGIN: Duration = Duration::from_millis(100);
 /// TLS settings of webhooks, one for each CA bundle, that are kept.
 pub const WEBHOOK_TLS_CONFIGS_MAX: usize = 64;
 /// Largest answer of a webhook.

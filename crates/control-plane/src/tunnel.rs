@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use atoll_apiserver::egress::{DialError, DialTarget, Dialed, Dialer};
-use atoll_tunnel::{AgentAuthenticator, AgentCredentials, TunnelServer};
+use atoll_apiserver::egress::{self, DialError, DialTarget, Dialed, Dialer};
+use atoll_tunnel::{AgentAuthenticator, AgentCredentials, TunnelServer, TunnelSession};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -60,14 +60,29 @@ impl Dialer for ThroughTunnel {
         match self.0.dial_from(target.node.as_deref(), &address, left).await {
             Ok(stream) => {
                 let dial_id = stream.dial_id();
-                Ok(Dialed { io: Box::new(stream), dial_id: Some(dial_id) })
+                let line = Box::new(Line(stream.session()));
+                Ok(Dialed { io: Box::new(stream), dial_id: Some(dial_id), line: Some(line) })
             }
-            Err(atoll_tunnel::DialError::NoAgent { .. }) => Err(DialError::TunnelNoAgent),
-            Err(atoll_tunnel::DialError::NoAnswer { agent, detail, .. }) => {
-                Err(DialError::TunnelNoAnswer(format!("{agent}, {detail}")))
-            }
-            Err(atoll_tunnel::DialError::Failed { why, .. }) => Err(DialError::TunnelRefused { target: address, why }),
+            Err(error) => Err(as_egress(error)),
         }
+    }
+}
+
+/// The tunnel's session that a stream belongs to.
+struct Line(TunnelSession);
+
+impl egress::Line for Line {
+    fn fault(&self) -> Option<DialError> {
+        self.0.fault().map(as_egress)
+    }
+}
+
+fn as_egress(error: atoll_tunnel::DialError) -> DialError {
+    match error {
+        atoll_tunnel::DialError::NoAgent { .. } => DialError::TunnelNoAgent,
+        atoll_tunnel::DialError::NoAnswer { agent, detail, .. } => DialError::TunnelNoAnswer(format!("{agent}, {detail}")),
+        atoll_tunnel::DialError::TimedOut { address, .. } => DialError::Timeout(address),
+        atoll_tunnel::DialError::Failed { address, why, .. } => DialError::TunnelRefused { target: address, why },
     }
 }
 

@@ -17,6 +17,8 @@ pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a listener could not accept, which happens when descriptors run out.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long the webhook goes on serving when it is asked to stop.
+pub const LINGER: Duration = Duration::from_secs(1);
 /// How long requests under way may take to end when the process is asked to stop.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -68,6 +68,11 @@ pub async fn run(options: WebhookOptions, client: kube::Client, shutdown: impl F
         tokio::spawn(async move { serve(listener, Security::Plain, health, async move { drop(stopped.changed().await) }).await });
     }
     crate::say(format_args!("webhook listening on {}", options.listen));
+    // API servers call a Pod that is ending until they have seen that it is: those calls are answered too.
+    let shutdown = async {
+        shutdown.await;
+        tokio::time::sleep(limits::LINGER).await;
+    };
     let keep = keep_certificate(&options.certificate, &client, &current, &ready);
     tokio::select! {
         () = serve(listener, security, webhook, shutdown) => {}

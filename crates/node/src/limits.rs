@@ -17,10 +17,10 @@ pub const ATTACH_BACKLOG_BYTES_MAX: usize = 1 << 20;
 /// Bytes of one frame between a shim and an attached client.
 pub const ATTACH_FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// First pause before a container is started again.
-pub const RESTART_BACKOFF_START: Duration = Duration::from_secs(10);
+/// First pause before a container is started again: one second and a minute, as KEP-4603 has them.
+pub const RESTART_BACKOFF_START: Duration = Duration::from_secs(1);
 /// Longest pause before a container is started again.
-pub const RESTART_BACKOFF_MAX: Duration = Duration::from_secs(300);
+pub const RESTART_BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// A container that ran this long starts again without a pause.
 pub const RESTART_BACKOFF_RESET: Duration = Duration::from_secs(600);
 /// Pause before a failed step of a Pod (volumes, sandbox) is tried again.

@@ -13,6 +13,9 @@ pub struct TenantFacts<'a> {
     pub ca_pem: &'a str,
 }
 
+/// Name of the tunnel agent's workload, its account and its label.
+pub const AGENT: &str = "konnectivity-agent";
+
 /// Every object, in the order of application.
 pub fn objects(tenant: &TenantControlPlane, facts: &TenantFacts<'_>) -> Vec<Value> {
     let mut out = join_objects(tenant, facts);
@@ -183,7 +186,7 @@ fn konnectivity_objects(konnectivity: &Konnectivity, facts: &TenantFacts<'_>) ->
     arguments.extend(agent.extra_args.iter().cloned());
     let field = |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
     let mut container = json!({
-        "name": "konnectivity-agent",
+        "name": AGENT,
         "image": agent_image(konnectivity, facts),
         "imagePullPolicy": "IfNotPresent",
         "command": command,
@@ -199,12 +202,12 @@ fn konnectivity_objects(konnectivity: &Konnectivity, facts: &TenantFacts<'_>) ->
     if let Some(resources) = &agent.resources {
         container["resources"] = resources.clone();
     }
-    let labels = json!({ "k8s-app": "konnectivity-agent", "addonmanager.kubernetes.io/mode": "Reconcile" });
+    let labels = json!({ "k8s-app": AGENT, "addonmanager.kubernetes.io/mode": "Reconcile" });
     let tolerations = agent.tolerations.clone().unwrap_or(json!([{ "key": "CriticalAddonsOnly", "operator": "Exists" }]));
     let template = json!({
         "metadata": { "labels": labels },
         "spec": {
-            "serviceAccountName": "konnectivity-agent",
+            "serviceAccountName": AGENT,
             "priorityClassName": "system-cluster-critical",
             "hostNetwork": agent.host_network,
             "tolerations": tolerations,
@@ -222,8 +225,8 @@ fn konnectivity_objects(konnectivity: &Konnectivity, facts: &TenantFacts<'_>) ->
     let mut workload = json!({
         "apiVersion": "apps/v1",
         "kind": agent.mode,
-        "metadata": { "name": "konnectivity-agent", "namespace": "kube-system", "labels": labels },
-        "spec": { "selector": { "matchLabels": { "k8s-app": "konnectivity-agent" } }, "template": template },
+        "metadata": { "name": AGENT, "namespace": "kube-system", "labels": labels },
+        "spec": { "selector": { "matchLabels": { "k8s-app": AGENT } }, "template": template },
     });
     if agent.mode == "Deployment" {
         workload["spec"]["replicas"] = json!(agent.replicas.unwrap_or(1));
@@ -231,7 +234,7 @@ fn konnectivity_objects(konnectivity: &Konnectivity, facts: &TenantFacts<'_>) ->
     vec![
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": { "name": "konnectivity-agent", "namespace": "kube-system", "labels": labels },
+            "metadata": { "name": AGENT, "namespace": "kube-system", "labels": labels },
         }),
         cluster_role_binding(
             "system:konnectivity-server",

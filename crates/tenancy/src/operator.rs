@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod context;
+mod inside;
 mod reconcile;
 
 use std::ops::RangeInclusive;
@@ -61,11 +62,13 @@ pub async fn run(options: OperatorOptions, client: Client, mut shutdown: watch::
 
 async fn tenants(options: OperatorOptions, client: Client) {
     let owned = watcher::Config::default().labels(&format!("{}=kamaji", names::LABEL_PROJECT));
-    let context = Arc::new(Context::new(options, client.clone()));
+    let (changed, changes) = futures::channel::mpsc::unbounded();
+    let context = Arc::new(Context::new(options, client.clone(), changed));
     Controller::new(Api::<TenantControlPlane>::all(client.clone()), watcher::Config::default())
         .owns(Api::<Deployment>::all(client.clone()), owned.clone())
         .owns(Api::<Service>::all(client.clone()), owned.clone())
         .owns(Api::<Secret>::all(client), owned)
+        .reconcile_on(changes)
         .with_config(Config::default().concurrency(limits::CONCURRENCY))
         .run(reconcile, on_error, context)
         .for_each(|result| async move {
@@ -82,6 +85,7 @@ async fn reconcile(tenant: Arc<TenantControlPlane>, context: Arc<Context>) -> Re
         cleanup::run(&tenant, &context).await
     } else if tenant.annotations().contains_key(names::PAUSED) {
         info!(tenant = tenant.name_any(), "paused");
+        context.pause(&tenant);
         Ok(Action::await_change())
     } else {
         reconcile::run(&tenant, &context).await

@@ -23,7 +23,9 @@ pub async fn tenant_client(names: &Names, kubeconfig: &str, service: &Service, p
     config.cluster_url = format!("https://{address}:{port}").parse().map_err(|_| unusable(format!("address {address}")))?;
     config.tls_server_name = Some(names.service_host());
     config.connect_timeout = Some(limits::TENANT_TIMEOUT);
-    config.read_timeout = Some(limits::TENANT_TIMEOUT);
+    // Between two requests a connection may rest; a watch is silent between two bookmarks, one a minute.
+    config.read_timeout = Some(limits::WATCH_SILENCE_MAX);
+    config.reset_reader_on_write = true;
     Client::try_from(config).map_err(|e| unusable(e.to_string()))
 }
 

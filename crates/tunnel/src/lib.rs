@@ -22,7 +22,7 @@ pub mod packet;
 pub mod server;
 mod stream;
 
-pub use server::{AgentAuthenticator, AgentCredentials, DialError, TunnelServer};
+pub use server::{AgentAuthenticator, AgentCredentials, DialError, TunnelServer, TunnelSession};
 pub use stream::TunnelStream;
 
 /// The generated messages and service.

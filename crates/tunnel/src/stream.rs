@@ -11,7 +11,7 @@ use tokio_util::sync::PollSender;
 use crate::flow::FlowReceiver;
 use crate::limits;
 use crate::packet::{self, Packet};
-use crate::server::ConnectionGuard;
+use crate::server::{ConnectionGuard, TunnelSession};
 
 /// A byte stream to an address on the worker's side. Dropping it closes the connection there. There is no half-close in the
 /// protocol: `shutdown` flushes, and the connection is closed when the stream is dropped.
@@ -31,6 +31,11 @@ impl TunnelStream {
     /// The number under which this connection was dialled: the agent's log has the same.
     pub fn dial_id(&self) -> i64 {
         self.guard.dial_id()
+    }
+
+    /// The session it goes over, to ask why nothing comes.
+    pub fn session(&self) -> TunnelSession {
+        self.guard.session()
     }
 }
 

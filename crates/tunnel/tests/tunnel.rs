@@ -199,6 +199,55 @@ async fn refusals_are_told_apart() {
     assert_eq!(error.code(), "TunnelNoAgent", "an agent that said goodbye is not one that fell silent");
 }
 
+/// An address that takes no further connection: its queue is full and nobody accepts.
+async fn start_full() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
+    let socket = tokio::net::TcpSocket::new_v4().expect("socket");
+    socket.bind("127.0.0.1:0".parse().expect("address")).expect("bind");
+    let listener = socket.listen(1).expect("listen");
+    let address = listener.local_addr().expect("address");
+    let mut waiting = Vec::new();
+    while let Ok(stream) = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+        waiting.push(stream.expect("connected"));
+        assert!(waiting.len() < 16, "the queue has no end");
+    }
+    (address, listener, waiting)
+}
+
+#[tokio::test]
+async fn a_destination_that_does_not_accept_is_not_the_agents_fault() {
+    let ca = Ca::new();
+    let (server, address) = start_server(&ca, "a").await;
+    let _agent = start_agent(&ca, address, "a");
+    until("an agent is connected", || !server.agents().is_empty()).await;
+    let (full, _listener, _waiting) = start_full().await;
+    let error = server.dial(&full.to_string(), Duration::from_secs(2)).await.expect_err("full");
+    assert_eq!(error.code(), "DialTimeout", "{error}");
+}
+
+#[tokio::test]
+async fn a_stream_knows_whether_its_session_is_at_fault() {
+    let ca = Ca::new();
+    let (server, address) = start_server(&ca, "a").await;
+    let (line, cut) = start_line(address).await;
+    let _agent = start_agent_as(&ca, line, "a", "agent-cut");
+    until("an agent is connected", || !server.agents().is_empty()).await;
+    let (echo, _) = start_echo().await;
+    let stream = server.dial(&echo.to_string(), PATIENCE).await.expect("dialled");
+    let session = stream.session();
+    assert_eq!(session.fault(), None);
+    cut.send(true).expect("the line runs");
+    until("the fault is seen", || session.fault().is_some()).await;
+    assert_eq!(session.fault().map(|f| f.code()), Some("TunnelNoAnswer"));
+
+    let agent = start_agent(&ca, address, "a");
+    until("the other agent is connected", || server.agents() == ["agent-a"]).await;
+    let stream = server.dial(&echo.to_string(), PATIENCE).await.expect("dialled");
+    let session = stream.session();
+    agent.send(true).expect("running");
+    until("the fault is seen", || session.fault().is_some()).await;
+    assert_eq!(session.fault().map(|f| f.code()), Some("TunnelNoAgent"));
+}
+
 #[tokio::test]
 async fn another_tenants_agent_is_refused() {
     let ca = Ca::new();

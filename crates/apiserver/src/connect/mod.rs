@@ -12,7 +12,7 @@ use http::{HeaderName, Request, Response, StatusCode, header};
 use serde_json::{Value, json};
 
 use crate::admission::Operation;
-use crate::error::{ApiError, Cause, Details, Result};
+use crate::error::{ApiError, Cause, Result};
 use crate::http_types::{Body, full};
 use crate::pipeline::call::Call;
 use crate::server::Core;
@@ -77,12 +77,27 @@ fn request_for(target: &Target, mut parts: Parts, body: Body) -> Result<Request<
 
 /// The failure to reach something inside the cluster, with its code word as reason of a cause.
 pub(crate) fn unreachable(error: &crate::egress::DialError) -> ApiError {
-    let message = format!("error dialing backend: {error}");
-    ApiError::new(503, "ServiceUnavailable", message.clone())
-        .with_details(Details { causes: vec![Cause::new(error.code_word(), "", message)], ..Details::default() })
+    let word = error.code_word();
+    ApiError::new(503, "ServiceUnavailable", format!("error dialing backend: {word}: {error}")).with_cause(Cause::new(
+        word,
+        "",
+        error.to_string(),
+    ))
 }
 
 /// The text at a pointer of an object.
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_reached_is_named_once() {
+        let error = unreachable(&crate::egress::DialError::TunnelNoAgent);
+        assert_eq!(error.message, "error dialing backend: TunnelNoAgent: no tunnel agent is connected");
+        assert_eq!(error.details.expect("details").causes[0].reason, "TunnelNoAgent");
+    }
 }

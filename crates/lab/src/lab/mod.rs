@@ -2,12 +2,14 @@
 //!
 //! Each refusal is paired with the same call succeeding where it should.
 
+mod breaks;
 mod fraction;
 mod netns;
 mod objects;
 mod overcommit;
 mod planes;
 mod pods;
+mod processes;
 mod quota;
 mod report;
 mod seam;
@@ -66,7 +68,7 @@ const TESTS: [Test; 8] = [
     Test { number: 4, name: "a fraction", run: Some(|lab| Box::pin(fraction::run(lab))) },
     Test { number: 5, name: "no over-commit", run: Some(|lab| Box::pin(overcommit::run(lab))) },
     Test { number: 6, name: "quota", run: Some(|lab| Box::pin(quota::run(lab))) },
-    Test { number: 7, name: "the seam breaks", run: None },
+    Test { number: 7, name: "the seam breaks", run: Some(|lab| Box::pin(breaks::run(lab))) },
     Test { number: 8, name: "data apart", run: None },
 ];
 

@@ -1,4 +1,4 @@
-//! TCP connections from within another network namespace.
+//! Network namespaces of the platform: connections from within them, and packets dropped there.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -7,9 +7,12 @@ use std::time::Duration;
 use nix::sched::{CloneFlags, setns};
 
 use super::{Lab, Tenant};
-use crate::platform::net::{Names, Plan};
+use crate::platform::net::{Names, Plan, tool};
 use crate::platform::read_options;
 
+/// Ports of a tenant's address.
+pub const API_PORT: u16 = 6443;
+pub const TUNNEL_PORT: u16 = 8132;
 /// How long a connection may take; what is filtered takes all of it.
 const CONNECT: Duration = Duration::from_millis(800);
 
@@ -34,11 +37,42 @@ pub fn platform(lab: &Lab) -> PathBuf {
 
 /// The network namespace of a tenant's first worker.
 pub fn worker(lab: &Lab, tenant: &Tenant) -> Result<PathBuf, String> {
+    Ok(PathBuf::from(format!("/proc/{}/ns/net", worker_init(lab, tenant)?)))
+}
+
+/// Process 1 of a tenant's first worker.
+pub fn worker_init(lab: &Lab, tenant: &Tenant) -> Result<i32, String> {
     let record = lab.dirs.processes().join(format!("{}-worker-1.worker", tenant.name));
     let bytes = std::fs::read(&record).map_err(|e| format!("read {}: {e}", record.display()))?;
     let worker: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| e.to_string())?;
-    let pid = worker["init"]["pid"].as_i64().ok_or("a worker's record names no process")?;
-    Ok(PathBuf::from(format!("/proc/{pid}/ns/net")))
+    let pid = worker["init"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    pid.ok_or_else(|| "a worker's record names no process".to_owned())
+}
+
+/// The lab's own table of filters beside the platform's.
+const CUT: &str = "inet atoll_lab";
+
+/// From now on the platform drops all packets between this port of a tenant's address and anybody else, both ways.
+pub fn drop_packets(lab: &Lab, tenant: &Tenant, port: u16) -> Result<(), String> {
+    // Before the platform's own filter, which lets established connections pass.
+    filter(
+        lab,
+        &format!(
+            "table {CUT} {{ chain cut {{ type filter hook forward priority filter - 10; policy accept;\n\
+             meta l4proto tcp ct original ip daddr {} ct original proto-dst {port} drop\n}}\n}}\n",
+            tenant.address
+        ),
+    )
+}
+
+/// Ends [`drop_packets`].
+pub fn pass_packets(lab: &Lab) -> Result<(), String> {
+    filter(lab, &format!("table {CUT}\ndelete table {CUT}\n"))
+}
+
+fn filter(lab: &Lab, rules: &str) -> Result<(), String> {
+    let namespace = Names::of_dir(lab.dirs.root()).platform();
+    tool("ip", &["netns", "exec", &namespace, "nft", "-f", "-"], Some(rules)).map(drop).map_err(|e| e.to_string())
 }
 
 /// The addresses of the platform.

@@ -102,7 +102,7 @@ async fn scenario(lab: &Lab, api: &Api<Pod>, webhook: &hold::Webhook, shared: &S
     let create = join_all(wanted.iter().map(|pod| pods::create(api, pod)));
     let kill = async {
         eventually("ten are bound", PATIENCE, || async { at_least(read(shared).bound(), BEFORE_KILL) }).await?;
-        hold::kill_scheduler(lab).await
+        hold::kill_scheduler(lab)
     };
     let (created, killed) = tokio::join!(create, kill);
     for outcome in created {
@@ -114,7 +114,7 @@ async fn scenario(lab: &Lab, api: &Api<Pod>, webhook: &hold::Webhook, shared: &S
     webhook.hold().await?;
     delete_one(api, shared).await?;
     webhook.holds().await?;
-    let second = hold::kill_scheduler(lab).await?;
+    let second = hold::kill_scheduler(lab)?;
     webhook.release().await?;
     if first == second {
         return Err(format!("the scheduler's process {first} was not replaced"));

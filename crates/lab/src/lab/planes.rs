@@ -10,12 +10,11 @@ use kube::config::{Kubeconfig, NamedCluster};
 use kube::{Api, Client};
 use serde_json::json;
 
+use super::netns::{API_PORT as API, TUNNEL_PORT as TUNNEL};
 use super::{Lab, Tenant, netns};
 use crate::platform::{cluster, tenants};
 
-/// Ports of a tenant's API, tunnel and of a worker's agent.
-const API: u16 = 6443;
-const TUNNEL: u16 = 8132;
+/// Port of a worker's agent.
 const KUBELET: u16 = 10250;
 
 pub async fn run(lab: &Lab) -> Result<String, String> {

@@ -21,6 +21,17 @@ pub fn object<T: DeserializeOwned>(value: Value) -> Result<T, String> {
     serde_json::from_value(value).map_err(|e| format!("an object of the test has a wrong shape: {e}"))
 }
 
+/// A Pod without devices.
+pub fn cpu_pod(image: &str, name: &str) -> Result<Pod, String> {
+    object(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{ "name": "work", "image": image, "command": ["atoll", "example", "gpu-work"] }],
+        },
+    }))
+}
+
 /// A Pod that prints what it was given of a card. `limits` are names below `nvidia.com/`.
 pub fn gpu_pod(image: &str, name: &str, card_policy: &str, limits: &[(&str, u64)]) -> Result<Pod, String> {
     let limits: BTreeMap<String, String> = limits.iter().map(|(k, v)| (format!("nvidia.com/{k}"), v.to_string())).collect();

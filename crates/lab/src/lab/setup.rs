@@ -18,7 +18,7 @@ use crate::platform::{self, Dirs, Error, UpOptions, cluster, gpu, tenants};
 const TENANT_A: (&str, &str) = ("tenant-a", "2xA100-80GB");
 const TENANT_B: (&str, &str) = ("tenant-b", "4xT4-16GB");
 /// `timeoutSeconds` of the GPU webhook in the lab.
-const WEBHOOK_SECONDS: u32 = 3;
+pub(super) const WEBHOOK_SECONDS: u32 = 3;
 
 /// What `atoll lab` is told.
 pub struct Options {

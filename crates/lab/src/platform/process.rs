@@ -49,7 +49,7 @@ pub struct Record {
 }
 
 /// Start time of a live process from `/proc`; `None` if there is none or it is a zombie.
-fn start_time(pid: i32) -> Option<u64> {
+pub fn start_time(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command may hold spaces and parentheses: fields count from behind its last ')'.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

@@ -157,7 +157,7 @@ impl Planner<'_> {
     }
 }
 
-/// The pause that the next failure will cost, taken at a restart: the first restart is immediate, then 10 s, doubling.
+/// The pause that the next failure will cost, taken at a restart: the first restart is immediate, the next after a second, then doubling.
 pub fn next_backoff(before: u64) -> u64 {
     match before {
         0 => limits::RESTART_BACKOFF_START.as_secs(),
@@ -264,15 +264,15 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_five_minutes() {
+    fn pauses_double_up_to_a_minute() {
         let mut pause = 0;
         let mut seen = Vec::new();
         for _ in 0..7 {
             pause = next_backoff(pause);
             seen.push(pause);
         }
-        assert_eq!(seen, [10, 20, 40, 80, 160, 300, 300]);
-        assert_eq!(backoff_after(300, SignedDuration::from_secs(599)), 300);
-        assert_eq!(backoff_after(300, SignedDuration::from_secs(601)), 0);
+        assert_eq!(seen, [1, 2, 4, 8, 16, 32, 60]);
+        assert_eq!(backoff_after(60, SignedDuration::from_secs(599)), 60);
+        assert_eq!(backoff_after(60, SignedDuration::from_secs(601)), 0);
     }
 }

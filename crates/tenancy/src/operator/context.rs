@@ -1,15 +1,17 @@
 //! What reconciles share: the client, the choice of user ids, clients of tenants.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use kube::api::ListParams;
 use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use super::OperatorOptions;
+use super::inside::{self, Changed, Watch};
 use crate::names::{self, Names};
 use crate::spec::TenantControlPlane;
 use crate::{Error, secrets, tenant_client};
@@ -18,10 +20,18 @@ use crate::{Error, secrets, tenant_client};
 struct Memory {
     /// Failures in a row, by uid.
     failures: HashMap<String, u32>,
-    /// Clients of tenants by uid, with the checksum of the kubeconfig that each was made from.
-    clients: HashMap<String, (String, Client)>,
+    /// Clients of tenants by uid.
+    clients: HashMap<String, Known>,
     /// Which addons were applied last, by uid, and when.
     addons: HashMap<String, (String, std::time::Instant)>,
+}
+
+/// A tenant's API as it was reached last.
+struct Known {
+    /// Of the kubeconfig and the address that the client was made from.
+    checksum: String,
+    client: Client,
+    watch: Option<Watch>,
 }
 
 pub(super) struct Context {
@@ -29,14 +39,16 @@ pub(super) struct Context {
     pub(super) options: OperatorOptions,
     pub(super) recorder: Recorder,
     memory: Mutex<Memory>,
+    changed: Changed,
     /// Held while a user id is chosen and written down.
     choosing: tokio::sync::Mutex<()>,
 }
 
 impl Context {
-    pub(super) fn new(options: OperatorOptions, client: Client) -> Context {
+    /// `changed` is told of tenants inside which something was changed.
+    pub(super) fn new(options: OperatorOptions, client: Client, changed: Changed) -> Context {
         let recorder = Recorder::new(client.clone(), Reporter { controller: names::FIELD_MANAGER.into(), instance: None });
-        Context { client, options, recorder, memory: Mutex::default(), choosing: tokio::sync::Mutex::new(()) }
+        Context { client, options, recorder, memory: Mutex::default(), changed, choosing: tokio::sync::Mutex::new(()) }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -72,6 +84,36 @@ impl Context {
             .is_some_and(|(sum, at)| sum == checksum && at.elapsed() < crate::limits::RESYNC)
     }
 
+    /// Another hand was at a tenant's addons: they are applied anew at the look that follows.
+    pub(super) fn forget_addons(&self, tenant: &ObjectRef<TenantControlPlane>) {
+        if let Some(uid) = &tenant.extra.uid {
+            self.memory().addons.remove(uid);
+        }
+        let _ = self.changed.unbounded_send(tenant.clone());
+    }
+
+    /// Another hand may be at a paused tenant's addons.
+    pub(super) fn pause(&self, tenant: &TenantControlPlane) {
+        self.memory().addons.remove(&tenant.uid().unwrap_or_default());
+    }
+
+    /// Watches the tunnel agent inside a tenant that answers, if it has one.
+    pub(super) fn watch(self: &Arc<Self>, tenant: &TenantControlPlane) {
+        let mode = tenant.spec.addons.konnectivity.as_ref().map(|k| k.agent.mode.as_str());
+        let mut memory = self.memory();
+        let Some(known) = memory.clients.get_mut(&tenant.uid().unwrap_or_default()) else { return };
+        if known.watch.as_ref().map(|w| w.mode.as_str()) != mode {
+            known.watch = mode.map(|mode| inside::watch_agent(self, tenant, known.client.clone(), mode));
+        }
+    }
+
+    /// A tenant that does not run is not watched.
+    pub(super) fn unwatch(&self, tenant: &TenantControlPlane) {
+        if let Some(known) = self.memory().clients.get_mut(&tenant.uid().unwrap_or_default()) {
+            known.watch = None;
+        }
+    }
+
     pub(super) fn addons_applied(&self, tenant: &TenantControlPlane, checksum: String) {
         self.memory().addons.insert(tenant.uid().unwrap_or_default(), (checksum, std::time::Instant::now()));
     }
@@ -88,14 +130,14 @@ impl Context {
         let address = service.spec.as_ref().and_then(|s| s.cluster_ip.clone()).unwrap_or_default();
         let checksum = secrets::checksum(&[(address, kubeconfig.clone())]);
         let uid = tenant.uid().unwrap_or_default();
-        if let Some((known, client)) = self.memory().clients.get(&uid)
-            && *known == checksum
+        if let Some(known) = self.memory().clients.get(&uid)
+            && known.checksum == checksum
         {
-            return Ok(client.clone());
+            return Ok(known.client.clone());
         }
         let port = tenant.spec.network_profile.port;
         let client = tenant_client::tenant_client(names, &kubeconfig, service, port).await?;
-        self.memory().clients.insert(uid, (checksum, client.clone()));
+        self.memory().clients.insert(uid, Known { checksum, client: client.clone(), watch: None });
         Ok(client)
     }
 

@@ -1,5 +1,7 @@
 //! One look at a living tenant.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
@@ -19,7 +21,7 @@ use crate::spec::TenantControlPlane;
 use crate::status::{Finding, Observed};
 use crate::{Error, limits, tenant_client};
 
-pub(super) async fn run(tenant: &TenantControlPlane, context: &Context) -> Result<Action, Error> {
+pub(super) async fn run(tenant: &TenantControlPlane, context: &Arc<Context>) -> Result<Action, Error> {
     let names = Names::new(&tenant.namespace().unwrap_or_default(), &tenant.name_any());
     let mut observed = Observed {
         generation: tenant.metadata.generation.unwrap_or_default(),
@@ -109,7 +111,7 @@ fn is_served(version: &str) -> bool {
 
 async fn advance(
     tenant: &TenantControlPlane,
-    context: &Context,
+    context: &Arc<Context>,
     names: &Names,
     user_id: i64,
     observed: &mut Observed,
@@ -136,6 +138,7 @@ async fn advance(
     let ready = deployment.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0) > 0;
     observed.deployment = Some(deployment);
     if !ready {
+        context.unwatch(tenant);
         return Ok(());
     }
     let tenant_api = context.tenant_client(tenant, names, &existing, &service).await?;
@@ -144,6 +147,7 @@ async fn advance(
         let ca_pem = secrets::require(&existing, &names.ca(), "ca.crt")?;
         let facts = TenantFacts { image: &context.options.image, endpoint_host: &address, endpoint_port: port, ca_pem: &ca_pem };
         apply_addons(tenant, context, &tenant_api, &facts).await?;
+        context.watch(tenant);
         observed.konnectivity = Some(tenant.spec.addons.konnectivity.is_some());
     }
     Ok(())
@@ -259,7 +263,9 @@ async fn apply_addons(
         return Ok(());
     }
     for object in objects {
-        let _: DynamicObject = apply(tenant_api, "kube-system", object).await?;
+        let _: DynamicObject = tokio::time::timeout(limits::TENANT_TIMEOUT, apply(tenant_api, "kube-system", object))
+            .await
+            .map_err(|_| Error::Tenant(tenant.name_any(), "its API server does not answer".to_owned()))??;
     }
     context.addons_applied(tenant, checksum);
     Ok(())

@@ -41,7 +41,9 @@ pub enum DialError {
     NoAgent { address: String },
     #[error("TunnelNoAnswer: the tunnel agent {agent} did not answer when {address} was dialled ({detail})")]
     NoAnswer { agent: String, address: String, detail: String },
-    #[error("TunnelDialFailed: the tunnel agent {agent} could not connect to {address}: {why}")]
+    #[error("DialTimeout: the tunnel agent {agent} answers, and {address} did not accept its connection in time")]
+    TimedOut { agent: String, address: String },
+    #[error("TunnelRefused: the tunnel agent {agent} could not connect to {address}: {why}")]
     Failed { agent: String, address: String, why: String },
 }
 
@@ -51,7 +53,29 @@ impl DialError {
         match self {
             DialError::NoAgent { .. } => "TunnelNoAgent",
             DialError::NoAnswer { .. } => "TunnelNoAnswer",
-            DialError::Failed { .. } => "TunnelDialFailed",
+            DialError::TimedOut { .. } => "DialTimeout",
+            DialError::Failed { .. } => "TunnelRefused",
+        }
+    }
+}
+
+/// One agent's session, as a stream's user sees it.
+#[derive(Debug, Clone)]
+pub struct TunnelSession {
+    session: Arc<Session>,
+    address: String,
+}
+
+impl TunnelSession {
+    /// Why nothing comes over it, if the fault is the session's: it has ended, or its agent is silent.
+    pub fn fault(&self) -> Option<DialError> {
+        match self.session.ended() {
+            Some(ended) if !ended.silent => Some(DialError::NoAgent { address: self.address.clone() }),
+            None if self.session.silence() <= limits::SILENCE_SUSPECT => None,
+            _ => {
+                let detail = format!("silent since {:.0} s", self.session.silence().as_secs_f64());
+                Some(no_answer(&self.session, &self.address, detail))
+            }
         }
     }
 }
@@ -146,13 +170,17 @@ impl TunnelServer {
         while let Some(session) = self.pick(agent, address, &tried) {
             tried.push(session.id());
             let dial_id = new_dial_id();
-            let left = deadline.saturating_duration_since(Instant::now());
+            let begun = Instant::now();
+            let left = deadline.saturating_duration_since(begun);
             info!(dial_id, address, agent = session.agent_id(), "tunnel dial");
             match session.dial(dial_id, address, left).await {
                 Ok(stream) => return Ok(stream),
                 Err(DialFailure::Refused(why)) => {
                     let agent = session.agent_id().to_owned();
                     return Err(DialError::Failed { agent, address: address.to_owned(), why });
+                }
+                Err(DialFailure::TimedOut) if session.answered_since(begun) => {
+                    return Err(DialError::TimedOut { agent: session.agent_id().to_owned(), address: address.to_owned() });
                 }
                 Err(DialFailure::TimedOut) => {
                     let detail = format!("waited {:.1} s", timeout.as_secs_f64());

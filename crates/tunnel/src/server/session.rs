@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::PollSender;
 use tracing::{debug, warn};
 
+use super::TunnelSession;
 use crate::flow::{FlowReceiver, FlowSender, Refused, flow};
 use crate::io::LastRead;
 use crate::packet::{self, Packet, Payload};
@@ -121,8 +122,18 @@ impl Session {
         self.table().ended.is_some()
     }
 
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.table().ended
+    }
+
     pub(crate) fn silence(&self) -> Duration {
         self.last_read.silence()
+    }
+
+    /// Whether the agent was heard of both after `begun` and a moment ago.
+    pub(crate) fn answered_since(&self, begun: Instant) -> bool {
+        let silence = self.silence();
+        silence <= limits::SILENCE_SUSPECT && silence < begun.elapsed()
     }
 
     pub(crate) fn serves_host(&self, host: &str) -> bool {
@@ -172,7 +183,13 @@ impl Session {
                 result?
             }
         };
-        let guard = ConnectionGuard { session: self.clone(), connect_id: opened.connect_id, dial_id, failure: opened.failure };
+        let guard = ConnectionGuard {
+            session: self.clone(),
+            address: address.to_owned(),
+            connect_id: opened.connect_id,
+            dial_id,
+            failure: opened.failure,
+        };
         Ok(TunnelStream::new(opened.incoming, PollSender::new(self.outgoing.clone()), guard))
     }
 
@@ -282,6 +299,7 @@ impl Drop for PendingPlace<'_> {
 /// Holds a connection open; dropping it closes the connection at the agent.
 pub(crate) struct ConnectionGuard {
     session: Arc<Session>,
+    address: String,
     connect_id: i64,
     dial_id: i64,
     failure: Arc<Mutex<Option<String>>>,
@@ -300,6 +318,10 @@ impl ConnectionGuard {
 
     pub(crate) fn dial_id(&self) -> i64 {
         self.dial_id
+    }
+
+    pub(crate) fn session(&self) -> TunnelSession {
+        TunnelSession { session: self.session.clone(), address: self.address.clone() }
     }
 
     /// Why the connection ended, if not by an ordinary close.

@@ -18,7 +18,7 @@ use super::config::{ClientConfig, ServiceReference, Webhook};
 use super::review::{self, Verdict};
 use crate::admission::Attributes;
 use crate::cluster::{Cluster, Resource};
-use crate::egress::DialTarget;
+use crate::egress::{DialError, DialTarget};
 use crate::error::{ApiError, Cause};
 use crate::limits;
 
@@ -69,7 +69,8 @@ impl Caller {
         is_mutating: bool,
     ) -> Result<Verdict, CallError> {
         let timeout = Duration::from_secs(webhook.timeout_seconds());
-        let deadline = Instant::now() + timeout;
+        // Whoever waits for the timeout has the refusal by then.
+        let deadline = Instant::now() + timeout.saturating_sub(limits::WEBHOOK_REFUSAL_MARGIN);
         let uid = uuid::Uuid::new_v4().to_string();
         let question = review::question(webhook, attributes, &uid).map_err(|why| CallError::new("WebhookInvalid", why))?;
         let place = find(&webhook.client_config, cluster).await?;
@@ -180,26 +181,24 @@ async fn exchange(
     deadline: Instant,
     cluster: &Cluster,
 ) -> Result<Bytes, CallError> {
-    let dialed = cluster
-        .dialer()
-        .dial(&place.target, deadline)
-        .await
-        .map_err(|e| CallError::new(e.code_word(), format!("{e} (Post \"https://{}{}\")", place.host, place.path)))?;
+    let post = format!(" (Post \"https://{}{}\")", place.host, place.path);
+    let dialed = cluster.dialer().dial(&place.target, deadline).await.map_err(|e| unreachable(&e, &post))?;
     let address = format!("{}:{}", place.target.host, place.target.port);
     info!(uid, dial_id = dialed.dial_id, webhook = webhook.name, address, "calling webhook");
     let talk = talk(dialed.io, place, tls, question, webhook.timeout_seconds());
-    match tokio::time::timeout_at(deadline.into(), talk).await {
-        Ok(result) => result,
-        Err(_) => {
-            let why = format!(
-                "{address} was connected but did not answer within {} s (Post \"https://{}{}\")",
-                webhook.timeout_seconds(),
-                place.host,
-                place.path
-            );
-            Err(CallError::new("WebhookNoAnswer", why))
-        }
-    }
+    let answer = tokio::time::timeout_at(deadline.into(), talk).await.unwrap_or_else(|_| {
+        let why = format!("{address} was connected but did not answer within {} s{post}", webhook.timeout_seconds());
+        Err(CallError::new("WebhookNoAnswer", why))
+    });
+    // A webhook is not to blame for the line to it.
+    answer.map_err(|error| match dialed.line.and_then(|line| line.fault()) {
+        Some(fault) => unreachable(&fault, &post),
+        None => error,
+    })
+}
+
+fn unreachable(error: &DialError, post: &str) -> CallError {
+    CallError::new(error.code_word(), format!("{error}{post}"))
 }
 
 async fn talk(
@@ -237,4 +236,23 @@ async fn talk(
     }
     let shown: String = String::from_utf8_lossy(&body).chars().take(limits::WEBHOOK_ERROR_CHARS_MAX).collect();
     Err(failed("answer of", format!("status {status}: {shown}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_its_code_word_once_and_as_reason_of_a_cause() {
+        let webhook: Webhook =
+            serde_json::from_value(serde_json::json!({ "name": "w.example.com", "clientConfig": {} })).expect("a webhook");
+        let error = unreachable(&DialError::TunnelNoAgent, " (Post \"https://s.n.svc:443/\")").into_api_error(&webhook);
+        assert_eq!(
+            error.message,
+            "Internal error occurred: failed calling webhook \"w.example.com\": failed to call webhook: \
+             TunnelNoAgent: no tunnel agent is connected (Post \"https://s.n.svc:443/\")"
+        );
+        let causes = error.details.expect("details").causes;
+        assert_eq!(causes.iter().map(|c| c.reason.as_str()).collect::<Vec<_>>(), ["TunnelNoAgent"]);
+    }
 }

@@ -3,13 +3,12 @@
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams};
+use kube::api::{DeleteParams, LogParams, Patch, PatchParams};
 use kube::{Api, Client};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::lab::{Lab, eventually, pods};
+use crate::lab::{Lab, eventually, pods, processes};
 use crate::platform::cluster;
 
 const NAME: &str = "lab-hold";
@@ -128,26 +127,10 @@ pub async fn remove(lab: &Lab) -> Result<(), String> {
     pods::close(&client, NAME).await
 }
 
-/// Kills the process of tenant-a's scheduler and answers its id. It is found by the name of its Pod, which no other tenant's has.
-pub async fn kill_scheduler(lab: &Lab) -> Result<i32, String> {
-    let api: Api<Pod> = Api::namespaced(lab.a.client.clone(), "kube-system");
-    let selector = ListParams::default().labels("app.kubernetes.io/component=hami-scheduler");
-    let listed = api.list(&selector).await.map_err(|e| format!("list the scheduler: {e}"))?;
-    let name = listed.items.first().and_then(|p| p.metadata.name.clone()).ok_or("there is no scheduler Pod")?;
-    let pid = process_of(&name).ok_or_else(|| format!("Pod {name} has no process"))?;
-    kill(Pid::from_raw(pid), Signal::SIGKILL).map_err(|e| format!("kill process {pid}: {e}"))?;
-    Ok(pid)
-}
-
-/// The process `… gpu scheduler` with the Pod's name in its environment.
-fn process_of(pod: &str) -> Option<i32> {
-    let wanted = format!("POD_NAME={pod}");
-    std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
-        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let field = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
-        let has = |bytes: &[u8], word: &str| bytes.split(|b| *b == 0).any(|w| w == word.as_bytes());
-        let arguments = field("cmdline");
-        let is = has(&arguments, "gpu") && has(&arguments, "scheduler") && has(&field("environ"), &wanted);
-        is.then_some(pid)
-    })
+/// Kills the process of tenant-a's scheduler and answers its id.
+pub fn kill_scheduler(lab: &Lab) -> Result<i32, String> {
+    let own = processes::of_worker(lab, &lab.a)?;
+    let scheduler = own.iter().find(|p| p.runs(&["gpu", "scheduler"])).ok_or("the scheduler has no process")?;
+    scheduler.signal(Signal::SIGKILL)?;
+    Ok(scheduler.pid)
 }
