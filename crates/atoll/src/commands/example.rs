@@ -1,6 +1,7 @@
 //! `atoll example …`: small programs for guides and tests.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use atoll_lab::example::webhook::{self, WebhookOptions};
@@ -44,6 +45,14 @@ enum Program {
     },
     /// Prints what it was given of a card, then waits
     GpuWork,
+    /// Prints which processes it sees and whether it can read files, then waits
+    ///
+    /// Each file is tried by its path, and below the root directory of each process.
+    Look {
+        /// File to read; may be given several times
+        #[arg(long)]
+        read: Vec<PathBuf>,
+    },
 }
 
 fn parse_pair(text: &str) -> Result<(String, String), String> {
@@ -71,6 +80,13 @@ impl Args {
                     for line in atoll_lab::example::gpu_work::report(std::env::vars()) {
                         println!("{line}");
                     }
+                    role::stopped(shutdown).await;
+                }
+                Program::Look { read } => {
+                    for line in atoll_lab::example::look::report(&read) {
+                        println!("{line}");
+                    }
+                    println!("looked");
                     role::stopped(shutdown).await;
                 }
                 Program::Webhook { annotate, hold, listen, names, register } => {

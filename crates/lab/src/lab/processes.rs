@@ -39,6 +39,11 @@ impl Process {
         self.arguments.get(1..).is_some_and(|rest| rest.len() >= words.len() && rest.iter().zip(words).all(|(a, w)| a == w))
     }
 
+    /// Whether it runs still; another one with its id is not it.
+    pub fn is_alive(&self) -> bool {
+        start_time(self.pid) == Some(self.started)
+    }
+
     pub fn signal(&self, signal: Signal) -> Result<(), String> {
         kill(Pid::from_raw(self.pid), signal).map_err(|e| format!("{signal} to process {}: {e}", self.pid))
     }

@@ -52,7 +52,12 @@ pub async fn run(options: Options, mut stop: watch::Receiver<bool>) -> Result<Re
             })
             .await?;
         let lab = set_up(&options, management, &steps).await?;
-        Ok::<_, Error>(run_tests(&lab, |outcome| steps.say(&outcome.to_string())).await)
+        let outcomes = run_tests(&lab, |outcome| steps.say(&outcome.to_string())).await;
+        // The last test deletes it.
+        if options.keep && cluster::tenant_status(&lab.management, TENANT_B.0).await?.is_none() {
+            set_up_tenant(&options, &lab.management, &steps, TENANT_B).await?;
+        }
+        Ok::<_, Error>(outcomes)
     };
     let outcome = tokio::select! {
         outcome = work => outcome,
