@@ -77,19 +77,23 @@ fn start_agent(ca: &Ca, server: SocketAddr, token: &str) -> watch::Sender<bool> 
     start_agent_as(ca, server, token, &format!("agent-{token}"))
 }
 
-fn start_agent_as(ca: &Ca, server: SocketAddr, token: &str, agent_id: &str) -> watch::Sender<bool> {
+fn agent_options(ca: &Ca, server: SocketAddr, token: &str, agent_id: &str) -> AgentOptions {
     let directory = std::env::temp_dir().join(format!("atoll-tunnel-{}-{}", std::process::id(), server.port()));
     std::fs::create_dir_all(&directory).expect("directory");
     let token_file = directory.join(token);
     std::fs::write(&token_file, token).expect("token");
-    let options = AgentOptions {
+    AgentOptions {
         server_host: server.ip().to_string(),
         server_port: server.port(),
         tls: ca.client_config(),
         token_file: Some(token_file),
         agent_id: agent_id.to_owned(),
         identifiers: "ipv4=127.0.0.1".to_owned(),
-    };
+    }
+}
+
+fn start_agent_as(ca: &Ca, server: SocketAddr, token: &str, agent_id: &str) -> watch::Sender<bool> {
+    let options = agent_options(ca, server, token, agent_id);
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(agent::run(options, agent::AgentStatus::default(), stopped));
     stop
@@ -251,12 +255,12 @@ async fn a_stream_knows_whether_its_session_is_at_fault() {
 #[tokio::test]
 async fn another_tenants_agent_is_refused() {
     let ca = Ca::new();
-    let (server, address) = start_server(&ca, "a").await;
-    let _foreign = start_agent(&ca, address, "b");
-    let _own = start_agent(&ca, address, "a");
-    until("the own agent is connected", || !server.agents().is_empty()).await;
-    // The foreign one started first and had the same time.
-    assert_eq!(server.agents(), ["agent-a"]);
+    let (_server, address) = start_server(&ca, "a").await;
+    let foreign = agent::check(&agent_options(&ca, address, "b", "agent-b")).await.expect_err("another tenant's token");
+    assert!(foreign.is_unauthenticated(), "{foreign}");
+    assert_eq!(agent::check(&agent_options(&ca, address, "a", "agent-a")).await.expect("the own token"), "server-a");
+    let other_ca = agent::check(&agent_options(&Ca::new(), address, "a", "agent-a")).await.expect_err("another authority");
+    assert!(!other_ca.is_unauthenticated(), "the credential is not shown to a server that is not known: {other_ca}");
 }
 
 /// A proxy that can stop passing bytes while its connections stay open: what a cut line looks like.

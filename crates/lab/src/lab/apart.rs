@@ -19,10 +19,10 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::netns::{self, API_PORT};
+use super::plane::Plane;
 use super::pods::{self, PATIENCE};
 use super::{Lab, Tenant, eventually, processes};
 use crate::platform::{cluster, process, tenants};
-use access::Plane;
 use search::{Found, Search};
 
 /// In both tenants.

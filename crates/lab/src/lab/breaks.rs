@@ -103,7 +103,7 @@ async fn refusals(lab: &Lab, cut: &Cut, api: &Api<Pod>, begun: Instant) -> Resul
                 api.delete(&name, &DeleteParams::default()).await.map_err(|e| format!("delete Pod {name}: {e}"))?;
             }
             Ok(_) => return Err("a GPU Pod is admitted".to_owned()),
-            Err(kube::Error::Api(status)) if names(&status, cut.code) => {
+            Err(kube::Error::Api(status)) if pods::names_cause(&status, cut.code) => {
                 if took > REFUSED_WITHIN {
                     return Err(format!("a GPU Pod is refused after {:.2} s only", took.as_secs_f64()));
                 }
@@ -118,12 +118,6 @@ async fn refusals(lab: &Lab, cut: &Cut, api: &Api<Pod>, begun: Instant) -> Resul
         tokio::time::sleep(PAUSE).await;
     }
     Ok((count, slowest))
-}
-
-/// The message has the code word, once, and a cause has it as its reason.
-fn names(status: &kube::core::Status, code: &str) -> bool {
-    let causes = status.details.as_ref().map(|d| d.causes.as_slice()).unwrap_or_default();
-    status.message.matches(code).count() == 1 && causes.iter().any(|c| c.reason == code)
 }
 
 async fn cpu_pod(lab: &Lab, cut: &Cut, api: &Api<Pod>) -> Result<(), String> {
@@ -193,25 +187,4 @@ async fn container(api: &Api<Pod>) -> Result<(String, i32), String> {
     let status = pod.status.and_then(|s| s.container_statuses).and_then(|c| c.into_iter().next());
     let status = status.filter(|s| s.state.as_ref().is_some_and(|s| s.running.is_some())).ok_or("the GPU Pod does not run")?;
     Ok((status.container_id.unwrap_or_default(), status.restart_count))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn status(message: &str, reasons: &[&str]) -> kube::core::Status {
-        let causes: Vec<_> = reasons.iter().map(|r| serde_json::json!({ "reason": r, "message": "", "field": "" })).collect();
-        serde_json::from_value(serde_json::json!({
-            "message": message, "details": { "causes": causes, "name": "", "group": "", "kind": "", "uid": "" },
-        }))
-        .expect("a Status")
-    }
-
-    #[test]
-    fn a_code_word_stands_once_in_the_message_and_in_a_cause() {
-        assert!(names(&status("failed: TunnelNoAgent: nobody", &["TunnelNoAgent"]), "TunnelNoAgent"));
-        assert!(!names(&status("failed: TunnelNoAgent: TunnelNoAgent: nobody", &["TunnelNoAgent"]), "TunnelNoAgent"));
-        assert!(!names(&status("failed: TunnelNoAgent: nobody", &[]), "TunnelNoAgent"));
-        assert!(!names(&status("failed: TunnelNoAgent: nobody", &["TunnelNoAgent"]), "TunnelNoAnswer"));
-    }
 }

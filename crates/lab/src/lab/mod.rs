@@ -6,8 +6,8 @@ mod apart;
 mod breaks;
 mod fraction;
 mod netns;
-mod objects;
 mod overcommit;
+mod plane;
 mod planes;
 mod pods;
 mod processes;
@@ -16,6 +16,7 @@ mod report;
 mod seam;
 mod setup;
 mod wait;
+mod webhooks;
 mod workers;
 
 use std::net::Ipv4Addr;

@@ -18,16 +18,24 @@ const CONNECT: Duration = Duration::from_millis(800);
 
 /// Whether a TCP connection to `address` opens from the namespace at `namespace`.
 pub async fn connects(namespace: &Path, address: SocketAddr) -> Result<bool, String> {
+    within(namespace, async move { TcpStream::connect_timeout(&address, CONNECT).is_ok() }).await
+}
+
+/// Does `work` in the namespace at `namespace`.
+pub async fn within<T: Send + 'static>(namespace: &Path, work: impl Future<Output = T> + Send + 'static) -> Result<T, String> {
     let path = namespace.to_owned();
+    let (done, outcome) = tokio::sync::oneshot::channel();
     // A thread of its own: the namespace is the thread's and ends with it.
-    let thread = std::thread::spawn(move || -> Result<bool, String> {
-        let file = std::fs::File::open(&path).map_err(|e| format!("open {}: {e}", path.display()))?;
-        setns(&file, CloneFlags::CLONE_NEWNET).map_err(|e| format!("enter {}: {e}", path.display()))?;
-        Ok(TcpStream::connect_timeout(&address, CONNECT).is_ok())
+    std::thread::spawn(move || {
+        let run = || -> Result<T, String> {
+            let file = std::fs::File::open(&path).map_err(|e| format!("open {}: {e}", path.display()))?;
+            setns(&file, CloneFlags::CLONE_NEWNET).map_err(|e| format!("enter {}: {e}", path.display()))?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            Ok(runtime.map_err(|e| format!("a runtime: {e}"))?.block_on(work))
+        };
+        let _ = done.send(run());
     });
-    tokio::task::spawn_blocking(move || thread.join().map_err(|_| "the connecting thread panicked".to_owned())?)
-        .await
-        .map_err(|e| e.to_string())?
+    outcome.await.map_err(|_| format!("the thread in {} panicked", namespace.display()))?
 }
 
 /// The network namespace of the platform.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
 
@@ -59,7 +59,7 @@ async fn no_overcommit(lab: &Lab) -> Result<String, String> {
     }
     let took = outcome?;
     Ok(format!(
-        "{FIT} of {PODS} Pods run, {} CardInsufficientMemory; scheduler killed after {BEFORE_KILL} were bound and while a bind \
+        "{FIT} of {PODS} Pods run, none restarted, {} CardInsufficientMemory; scheduler killed after {BEFORE_KILL} were bound and while a bind \
          was held; no card over at any of {} revisions; the next placed {} ms after a removal",
         PODS as usize - FIT,
         ledger.revisions,
@@ -123,6 +123,7 @@ async fn scenario(lab: &Lab, api: &Api<Pod>, webhook: &hold::Webhook, shared: &S
     waiting(lab, shared).await?;
     delete_one(api, shared).await?;
     settled(shared).await?;
+    counted(api).await?;
     let ledger = read(shared);
     let removed = ledger.removed_at.ok_or("no Pod was seen to go")?;
     let placed = ledger.bound_at.values().max().ok_or("no Pod was bound")?;
@@ -131,6 +132,19 @@ async fn scenario(lab: &Lab, api: &Api<Pod>, webhook: &hold::Webhook, shared: &S
         return Err(format!("the next Pod was placed {} ms after the removal", took.as_millis()));
     }
     Ok(took)
+}
+
+/// Exactly as many run as fit, none of them ever restarted; no other has a node.
+async fn counted(api: &Api<Pod>) -> Result<(), String> {
+    let listed = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+    let runs = |pod: &&Pod| {
+        let statuses = pod.status.as_ref().and_then(|s| s.container_statuses.as_deref()).unwrap_or_default();
+        let whole = |s: &ContainerStatus| s.restart_count == 0 && s.state.as_ref().is_some_and(|s| s.running.is_some());
+        pods::phase(pod) == "Running" && !statuses.is_empty() && statuses.iter().all(whole)
+    };
+    let running = listed.iter().filter(runs).count();
+    let placed = listed.iter().filter(|p| p.spec.as_ref().is_some_and(|s| s.node_name.is_some())).count();
+    if (running, placed) == (FIT, FIT) { Ok(()) } else { Err(format!("{running} run without a restart, {placed} have a node")) }
 }
 
 fn at_least(found: usize, wanted: usize) -> Result<(), String> {

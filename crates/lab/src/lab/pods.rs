@@ -142,6 +142,12 @@ pub async fn environment(pods: &Api<Pod>, name: &str) -> Result<BTreeMap<String,
     .await
 }
 
+/// The message has the code word, once, and a cause has it as its reason.
+pub fn names_cause(status: &kube::core::Status, code: &str) -> bool {
+    let causes = status.details.as_ref().map(|d| d.causes.as_slice()).unwrap_or_default();
+    status.message.matches(code).count() == 1 && causes.iter().any(|c| c.reason == code)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,5 +160,21 @@ mod tests {
         assert_eq!(given(&pod(";GPU-1,NVIDIA,4000,30:GPU-1,NVIDIA,4000,30:;")), Ok(vec![one.clone(), one]));
         assert_eq!(given(&Pod::default()), Ok(Vec::new()));
         assert!(given(&pod("GPU-1,NVIDIA:;")).is_err());
+    }
+
+    fn status(message: &str, reasons: &[&str]) -> kube::core::Status {
+        let causes: Vec<_> = reasons.iter().map(|r| json!({ "reason": r, "message": "", "field": "" })).collect();
+        object(json!({
+            "message": message, "details": { "causes": causes, "name": "", "group": "", "kind": "", "uid": "" },
+        }))
+        .expect("a Status")
+    }
+
+    #[test]
+    fn a_code_word_stands_once_in_the_message_and_in_a_cause() {
+        assert!(names_cause(&status("failed: TunnelNoAgent: nobody", &["TunnelNoAgent"]), "TunnelNoAgent"));
+        assert!(!names_cause(&status("failed: TunnelNoAgent: TunnelNoAgent: nobody", &["TunnelNoAgent"]), "TunnelNoAgent"));
+        assert!(!names_cause(&status("failed: TunnelNoAgent: nobody", &[]), "TunnelNoAgent"));
+        assert!(!names_cause(&status("failed: TunnelNoAgent: nobody", &["TunnelNoAgent"]), "TunnelNoAnswer"));
     }
 }

@@ -18,8 +18,14 @@ use crate::packet::{self, Packet, Payload};
 
 #[derive(Default)]
 struct Table {
-    dials: HashMap<i64, AbortHandle>,
+    dials: HashMap<i64, Dial>,
     open: HashMap<i64, FlowSender>,
+}
+
+/// A dial under way.
+struct Dial {
+    address: String,
+    task: AbortHandle,
 }
 
 /// Dials and connections of one stream; dropping it ends them all. Connection ids start at 1 for each stream.
@@ -45,7 +51,8 @@ impl Connections {
             Some(Payload::DialRequest(request)) => self.start_dial(request),
             Some(Payload::CloseDial(close)) => {
                 if let Some(dial) = self.shared.table().dials.remove(&close.random) {
-                    dial.abort();
+                    dial.task.abort();
+                    warn!(dial_id = close.random, address = dial.address, "tunnel dial given up");
                 }
             }
             Some(Payload::Data(data)) => {
@@ -74,16 +81,16 @@ impl Connections {
             shared.post(packet::dial_response(request.random, Err("too many connections at this agent".to_owned())));
             return;
         }
-        let random = request.random;
+        let (random, address) = (request.random, request.address.clone());
         let task = tokio::spawn(async move { shared.dial(request).await });
-        table.dials.insert(random, task.abort_handle());
+        table.dials.insert(random, Dial { address, task: task.abort_handle() });
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         for dial in self.table().dials.values() {
-            dial.abort();
+            dial.task.abort();
         }
     }
 }
@@ -92,7 +99,7 @@ impl Drop for Connections {
     fn drop(&mut self) {
         let mut table = self.shared.table();
         for (_, dial) in table.dials.drain() {
-            dial.abort();
+            dial.task.abort();
         }
         // Dropping the senders ends the writers; those end their readers.
         table.open.clear();

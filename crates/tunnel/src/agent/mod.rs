@@ -42,7 +42,7 @@ pub struct AgentOptions {
 
 /// Why a connection to a server ended or was not made.
 #[derive(Debug, thiserror::Error)]
-enum AgentError {
+pub enum AgentError {
     #[error("cannot read the token file {path:?}: {why}")]
     Token { path: PathBuf, why: std::io::Error },
     #[error("{0:?} is not a host name")]
@@ -59,6 +59,13 @@ enum AgentError {
     Silent,
     #[error("the server closed the stream")]
     Closed,
+}
+
+impl AgentError {
+    /// Whether the server does not know the agent's credential, or does not let it serve.
+    pub fn is_unauthenticated(&self) -> bool {
+        matches!(self, AgentError::Refused(status) if status.code() == tonic::Code::Unauthenticated)
+    }
 }
 
 /// The servers this agent is connected to, and how many there are by their own word.
@@ -96,6 +103,16 @@ pub async fn run(options: AgentOptions, status: AgentStatus, mut shutdown: watch
         }
     }
     while tasks.join_next().await.is_some() {}
+}
+
+/// Connects to a server once and hangs up: whether it takes this agent. Answers the server's id.
+pub async fn check(options: &AgentOptions) -> Result<String, AgentError> {
+    let (outgoing, packets) = mpsc::channel(1);
+    let opened = tokio::time::timeout(limits::CONNECT_TIMEOUT, open_stream(options, packets)).await;
+    let opened = opened.map_err(|_| AgentError::TimedOut(limits::CONNECT_TIMEOUT))??;
+    // No dial comes to an agent that goes.
+    let _ = outgoing.try_send(packet::drain());
+    Ok(opened.server_id)
 }
 
 fn lock(servers: &Mutex<Servers>) -> std::sync::MutexGuard<'_, Servers> {

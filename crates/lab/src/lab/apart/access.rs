@@ -1,46 +1,11 @@
 //! What a user id can open.
 
-use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use kube::Api;
-use kube::api::DynamicObject;
-use kube::core::{ApiResource, GroupVersionKind};
-
-use crate::lab::processes::{self, Process};
-use crate::lab::{Lab, Tenant};
-use crate::platform::cluster;
-
-/// Path of the data file in a tenant's volume.
-const DATA: &str = "data/data.redb";
-
-/// A tenant's control plane on this machine.
-pub struct Plane {
-    pub process: Process,
-    pub data_file: PathBuf,
-    volume: PathBuf,
-}
-
-impl Plane {
-    pub async fn of(lab: &Lab, tenant: &Tenant) -> Result<Plane, String> {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("kamaji.clastix.io", "v1alpha1", "TenantControlPlane"));
-        let api: Api<DynamicObject> = Api::namespaced_with(lab.management.clone(), cluster::TENANTS, &resource);
-        let object = api.get(&tenant.name).await.map_err(|e| e.to_string())?;
-        let id = object.metadata.annotations.as_ref().and_then(|a| a.get("atoll.dev/user-id")?.parse::<u32>().ok());
-        let id = id.ok_or_else(|| format!("{} names no user id", tenant.name))?;
-        let of_user = processes::all().into_iter().find(|p| p.user == id && p.runs(&["control-plane"]));
-        let process = of_user.ok_or_else(|| format!("user {id} has no control plane"))?;
-        let volumes = lab.dirs.node().join("volumes");
-        let entries = fs::read_dir(&volumes).map_err(|e| format!("{}: {e}", volumes.display()))?;
-        let volume = entries.flatten().find(|e| e.metadata().is_ok_and(|m| m.uid() == id)).map(|e| e.path());
-        let volume = volume.ok_or_else(|| format!("user {id} has no volume"))?;
-        let volume = volume.canonicalize().map_err(|e| e.to_string())?;
-        Ok(Plane { process, data_file: volume.join(DATA), volume })
-    }
-}
+use crate::lab::plane::{DATA, Plane};
 
 /// As one's user id its data file and process open, and the other's do not; as root the other's do.
 pub fn by_user_id(own: &Plane, other: &Plane) -> Result<(), String> {

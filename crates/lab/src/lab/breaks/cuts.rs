@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::lab::netns::{self, API_PORT, TUNNEL_PORT};
-use crate::lab::{Lab, processes};
+use crate::lab::{Lab, processes, webhooks};
 use crate::platform::cluster;
 
 type Act = for<'a> fn(&'a Lab) -> BoxFuture<'a, Result<(), String>>;
@@ -67,9 +67,9 @@ pub const CUTS: [Cut; 4] = [
         slug: "scaled",
         code: "WebhookNoEndpoint",
         hold: Duration::ZERO,
-        begin: |lab| Box::pin(scale_webhooks(lab, 0)),
+        begin: |lab| Box::pin(webhooks::scale_gpu(&lab.a, 0)),
         check: |_| Box::pin(async { Ok(()) }),
-        end: |lab| Box::pin(scale_webhooks(lab, 2)),
+        end: |lab| Box::pin(webhooks::scale_gpu(&lab.a, 2)),
     },
 ];
 
@@ -103,17 +103,10 @@ async fn tunnel_alone_is_cut(lab: &Lab) -> Result<(), String> {
 }
 
 fn signal_webhooks(lab: &Lab, signal: Signal) -> Result<(), String> {
-    let mut webhooks = processes::of_worker(lab, &lab.a)?;
-    webhooks.retain(|p| p.runs(&["gpu", "webhook"]));
-    if webhooks.is_empty() {
+    let mut own = processes::of_worker(lab, &lab.a)?;
+    own.retain(|p| p.runs(&["gpu", "webhook"]));
+    if own.is_empty() {
         return Err("no webhook runs on the worker".to_owned());
     }
-    webhooks.iter().try_for_each(|webhook| webhook.signal(signal))
-}
-
-async fn scale_webhooks(lab: &Lab, replicas: i32) -> Result<(), String> {
-    let deployments: Api<Deployment> = Api::namespaced(lab.a.client.clone(), "kube-system");
-    let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
-    let patched = deployments.patch("hami-webhook", &PatchParams::default(), &patch).await;
-    patched.map(drop).map_err(|e| format!("scale the webhooks: {e}"))
+    own.iter().try_for_each(|webhook| webhook.signal(signal))
 }
