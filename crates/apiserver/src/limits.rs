@@ -76,3 +76,5 @@ pub const EXTENDED_TOKEN_SECONDS: i64 = 365 * 24 * 3600;
 pub const DELETED_TOKEN_GRACE_SECONDS: i64 = 60;
 /// How far the clock of a token's maker may be ahead.
 pub const TOKEN_CLOCK_SKEW_SECONDS: i64 = 60;
+/// Of a node's refusal of a log, so much is passed on (upstream's bound of an unexpected answer).
+pub const NODE_REFUSAL_BYTES: usize = 50_000;

@@ -87,3 +87,27 @@ fn main() -> ExitCode {
 fn quietest(words: &[String]) -> &'static str {
     if words.first().is_some_and(|w| w == "lab") { "error,kube_client=off" } else { "info" }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Names of the commands below one whose help has no example.
+    fn without_example(command: &clap::Command, path: &str) -> Vec<String> {
+        let path = format!("{path} {}", command.get_name());
+        let mut below: Vec<String> =
+            command.get_subcommands().filter(|c| !c.is_hide_set()).flat_map(|c| without_example(c, &path)).collect();
+        let help = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+        if !command.has_subcommands() && !help.contains("Example: ") {
+            below.push(path);
+        }
+        below
+    }
+
+    #[test]
+    fn the_help_of_every_command_has_an_example() {
+        assert_eq!(without_example(&Cli::command(), ""), Vec::<String>::new());
+    }
+}

@@ -2,11 +2,11 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::names::{self, Names};
 use crate::secrets::Existing;
-use crate::spec::TenantControlPlane;
+use crate::spec::{DeploymentSpec, TenantControlPlane};
 
 /// What the operator decides for a tenant beside its manifest.
 #[derive(Clone, Debug)]
@@ -144,14 +144,15 @@ pub fn deployment(tenant: &TenantControlPlane, names: &Names, choices: &Choices,
     let spec = &tenant.spec.control_plane.deployment;
     let replicas = spec.replicas.clamp(0, 1);
     let port = tenant.spec.network_profile.port;
-    let probe = |path: &str, failures: i32| {
-        json!({
+    let probe = |path: &str, period: i32, failures: i32, timings: [&Option<Map<String, Value>>; 2]| {
+        let mut probe = json!({
             "httpGet": { "path": path, "port": port, "scheme": "HTTPS" },
-            "periodSeconds": 10, "timeoutSeconds": 2, "failureThreshold": failures,
-        })
+            "periodSeconds": period, "timeoutSeconds": 2, "failureThreshold": failures,
+        });
+        lay_over(&mut probe, timings.into_iter().flatten());
+        probe
     };
-    let mut startup = probe("/readyz", 60);
-    startup["periodSeconds"] = json!(1);
+    let (all, own) = (&spec.probes, &spec.probes.api_server);
     let mut container = json!({
         "name": "kube-apiserver",
         "image": choices.image,
@@ -160,15 +161,19 @@ pub fn deployment(tenant: &TenantControlPlane, names: &Names, choices: &Choices,
         "args": arguments(tenant, advertise),
         "env": [{ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } }],
         "ports": [{ "name": "kube-apiserver", "containerPort": port, "protocol": "TCP" }],
-        "startupProbe": startup,
-        "readinessProbe": probe("/readyz", 3),
-        "livenessProbe": probe("/livez", 6),
-        "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
-        "volumeMounts": [
-            { "name": "pki", "mountPath": PKI_DIR, "readOnly": true },
-            { "name": "data", "mountPath": DATA_DIR },
-        ],
+        "startupProbe": probe("/readyz", 1, 60, [&all.startup, &own.startup]),
+        "readinessProbe": probe("/readyz", 10, 3, [&all.readiness, &own.readiness]),
+        "livenessProbe": probe("/livez", 10, 6, [&all.liveness, &own.liveness]),
+        "volumeMounts": volume_mounts(spec),
     });
+    let mut security = json!({});
+    lay_over(&mut security, &spec.container_security_contexts.api_server);
+    // Whatever the manifest says, a tenant's process is its user and no more.
+    lay_over(&mut security, json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } }).as_object());
+    for key in ["runAsUser", "runAsGroup", "privileged", "procMount"] {
+        security.as_object_mut().map(|s| s.remove(key));
+    }
+    container["securityContext"] = security;
     if let Some(resources) = spec.resources.as_ref().and_then(|r| r.api_server.as_ref()) {
         container["resources"] = json!(resources);
     }
@@ -177,14 +182,21 @@ pub fn deployment(tenant: &TenantControlPlane, names: &Names, choices: &Choices,
         "automountServiceAccountToken": spec.automount_service_account_token.unwrap_or(false),
         "enableServiceLinks": false,
         "terminationGracePeriodSeconds": 10,
-        "securityContext": {
-            "runAsUser": choices.user_id, "runAsGroup": choices.user_id, "fsGroup": choices.user_id, "runAsNonRoot": true,
-        },
         "volumes": [
             { "name": "pki", "projected": { "defaultMode": 0o440, "sources": pki_sources(names) } },
             { "name": "data", "persistentVolumeClaim": { "claimName": names.data_claim() } },
         ],
     });
+    let mut security = json!({});
+    lay_over(&mut security, &spec.pod_security_context);
+    let identity = json!({
+        "runAsUser": choices.user_id, "runAsGroup": choices.user_id, "fsGroup": choices.user_id, "runAsNonRoot": true,
+    });
+    lay_over(&mut security, identity.as_object());
+    pod["securityContext"] = security;
+    if let Some(volumes) = pod["volumes"].as_array_mut() {
+        volumes.extend(spec.additional_volumes.iter().cloned());
+    }
     let passed_on = [
         ("nodeSelector", spec.node_selector.as_ref().map(|v| json!(v))),
         ("tolerations", spec.tolerations.clone()),
@@ -214,6 +226,28 @@ pub fn deployment(tenant: &TenantControlPlane, names: &Names, choices: &Choices,
             "template": { "metadata": { "labels": pod_labels, "annotations": pod_annotations }, "spec": pod },
         },
     })
+}
+
+/// The process's own mounts, then those that the manifest adds to any component; of two at one path the first counts.
+fn volume_mounts(spec: &DeploymentSpec) -> Vec<Value> {
+    let own =
+        [json!({ "name": "pki", "mountPath": PKI_DIR, "readOnly": true }), json!({ "name": "data", "mountPath": DATA_DIR })];
+    let added = &spec.additional_volume_mounts;
+    let all = own.iter().chain(&added.api_server).chain(&added.controller_manager).chain(&added.scheduler);
+    let mut mounts: Vec<Value> = Vec::new();
+    for mount in all {
+        if mounts.iter().all(|m| m["mountPath"] != mount["mountPath"]) {
+            mounts.push(mount.clone());
+        }
+    }
+    mounts
+}
+
+/// Sets an object's fields to those of others, the last of which wins.
+fn lay_over<'a>(object: &mut Value, others: impl IntoIterator<Item = &'a Map<String, Value>>) {
+    for (key, value) in others.into_iter().flatten() {
+        object[key.as_str()] = value.clone();
+    }
 }
 
 fn pki_sources(names: &Names) -> Vec<Value> {
@@ -288,6 +322,37 @@ spec:
         asleep.spec.control_plane.deployment.replicas = 0;
         assert_eq!(deployment(&asleep, &names, &choices(), "192.0.2.1", &Existing::new())["spec"]["replicas"], 0);
         assert_eq!(made["spec"]["template"]["spec"]["securityContext"]["runAsUser"], 300_001);
+    }
+
+    #[test]
+    fn volumes_probes_and_security_of_the_manifest_reach_the_one_container() {
+        let mut tenant = minimal();
+        let added = json!({
+            "additionalVolumes": [{ "name": "audit", "configMap": { "name": "audit" } }],
+            "additionalVolumeMounts": {
+                "apiServer": [{ "name": "audit", "mountPath": "/etc/audit" }],
+                "scheduler": [{ "name": "audit", "mountPath": "/etc/audit" }, { "name": "audit", "mountPath": "/tmp/s" }],
+            },
+            "probes": { "liveness": { "timeoutSeconds": 5 }, "apiServer": { "startup": { "failureThreshold": 30 } } },
+            "podSecurityContext": { "runAsUser": 0, "supplementalGroups": [7] },
+            "containerSecurityContexts": { "apiServer": { "readOnlyRootFilesystem": true, "privileged": true } },
+        });
+        tenant.spec.control_plane.deployment = serde_json::from_value(added).expect("a deployment section");
+        let made = deployment(&tenant, &Names::new("default", "mini"), &choices(), "192.0.2.1", &Existing::new());
+        let pod = &made["spec"]["template"]["spec"];
+        assert_eq!(pod["volumes"][2]["name"], "audit");
+        let container = &pod["containers"][0];
+        let paths: Vec<&str> =
+            container["volumeMounts"].as_array().into_iter().flatten().filter_map(|m| m["mountPath"].as_str()).collect();
+        assert_eq!(paths, [PKI_DIR, DATA_DIR, "/etc/audit", "/tmp/s"]);
+        assert_eq!(container["livenessProbe"]["timeoutSeconds"], 5);
+        assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/livez");
+        assert_eq!(container["startupProbe"]["failureThreshold"], 30);
+        assert_eq!(container["startupProbe"]["periodSeconds"], 1);
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+        assert_eq!(container["securityContext"]["privileged"], Value::Null);
+        assert_eq!(pod["securityContext"]["runAsUser"], 300_001);
+        assert_eq!(pod["securityContext"]["supplementalGroups"], json!([7]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Kamaji's default images: they mean Atoll's own.
 pub const KAMAJI_AGENT_IMAGE: &str = "registry.k8s.io/kas-network-proxy/proxy-agent";
@@ -58,6 +58,10 @@ pub struct DeploymentSpec {
     pub additional_init_containers: Vec<Value>,
     pub additional_containers: Vec<Value>,
     pub additional_volumes: Vec<Value>,
+    pub additional_volume_mounts: ComponentMounts,
+    pub probes: Probes,
+    pub pod_security_context: Option<Map<String, Value>>,
+    pub container_security_contexts: ComponentSecurity,
     pub service_account_name: Option<String>,
     pub automount_service_account_token: Option<bool>,
 }
@@ -79,6 +83,10 @@ impl Default for DeploymentSpec {
             additional_init_containers: Vec::new(),
             additional_containers: Vec::new(),
             additional_volumes: Vec::new(),
+            additional_volume_mounts: ComponentMounts::default(),
+            probes: Probes::default(),
+            pod_security_context: None,
+            container_security_contexts: ComponentSecurity::default(),
             service_account_name: None,
             automount_service_account_token: None,
         }
@@ -114,6 +122,39 @@ impl RegistrySettings {
 #[serde(rename_all = "camelCase", default)]
 pub struct ComponentResources {
     pub api_server: Option<ResourceRequirements>,
+}
+
+/// Mounts by component. Atoll's control plane is one process, so it has them all.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ComponentMounts {
+    pub api_server: Vec<Value>,
+    pub controller_manager: Vec<Value>,
+    pub scheduler: Vec<Value>,
+}
+
+/// Timings of the probes, for all components and for the API server, which win.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Probes {
+    pub liveness: Option<Map<String, Value>>,
+    pub readiness: Option<Map<String, Value>>,
+    pub startup: Option<Map<String, Value>>,
+    pub api_server: ComponentProbes,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ComponentProbes {
+    pub liveness: Option<Map<String, Value>>,
+    pub readiness: Option<Map<String, Value>>,
+    pub startup: Option<Map<String, Value>>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ComponentSecurity {
+    pub api_server: Option<Map<String, Value>>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

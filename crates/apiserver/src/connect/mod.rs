@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderName, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::admission::Operation;
 use crate::error::{ApiError, Cause, Result};
 use crate::http_types::{Body, full};
+use crate::limits;
 use crate::pipeline::call::Call;
 use crate::server::Core;
 use crate::write;
@@ -35,7 +37,38 @@ pub(crate) async fn serve(core: &Arc<Core>, call: &Call, parts: Parts, body: Bod
     };
     admit(core, call).await?;
     let request = request_for(&target, parts, body)?;
-    relay::send(core, &target, request).await
+    let response = relay::send(core, &target, request).await?;
+    if call.info.subresource == "log" && !matches!(response.status().as_u16(), 200..=206) {
+        return Err(refused_log(call, response).await);
+    }
+    Ok(response)
+}
+
+/// A node's refusal of a log in the API's form: its words, where it has some.
+async fn refused_log(call: &Call, response: Response<Body>) -> ApiError {
+    let status = response.status();
+    let mut body = response.into_body();
+    let mut bytes = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        bytes.extend(frame.into_data().unwrap_or_default());
+        if bytes.len() >= limits::NODE_REFUSAL_BYTES {
+            bytes.truncate(limits::NODE_REFUSAL_BYTES);
+            break;
+        }
+    }
+    let words = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+    match status {
+        StatusCode::BAD_REQUEST => ApiError::bad_request(words),
+        StatusCode::INTERNAL_SERVER_ERROR => ApiError::internal(words),
+        StatusCode::NOT_FOUND => {
+            let mut error = ApiError::not_found(call.group_resource(), &call.info.name);
+            if let Some(details) = &mut error.details {
+                details.causes = vec![Cause::new("UnexpectedServerResponse", "", words)];
+            }
+            error
+        }
+        _ => ApiError::unavailable(words),
+    }
 }
 
 async fn admit(core: &Core, call: &Call) -> Result<()> {

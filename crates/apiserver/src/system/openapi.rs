@@ -13,10 +13,13 @@ use crate::request::Query;
 /// How long a client may keep a document that it asked for by its hash.
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, immutable");
 
+/// The document as protobuf, first under the name that answers have. Clients ask with the other one too, which is no valid media type.
+const V2_PROTOBUF: [&str; 2] =
+    ["application/com.github.proto-openapi.spec.v2.v1.0+protobuf", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"];
+
 pub fn serve(registry: &Registry, segments: &[&str], query: &Query, headers: &HeaderMap) -> Result<Response<Body>> {
     match segments {
-        ["openapi", "v2"] if !takes_document(headers) => Ok(empty(406)),
-        ["openapi", "v2"] => Ok(tagged(&openapi::v2_document(registry), None, headers)),
+        ["openapi", "v2"] => Ok(v2(registry, headers)),
         ["openapi", "v3"] => {
             let mut index = tagged(&openapi::v3_index(registry, &[]), None, headers);
             // Upstream writes the index without a word about its type.
@@ -36,11 +39,20 @@ fn empty(code: u16) -> Response<Body> {
     response
 }
 
-/// Whether the client takes a document of any kind that there is.
-fn takes_document(headers: &HeaderMap) -> bool {
-    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+/// The document of all groups, as the first form of the `Accept` header that there is.
+fn v2(registry: &Registry, headers: &HeaderMap) -> Response<Body> {
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).map_or("*/*", str::trim);
     let types = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
-    accept.trim().is_empty() || types.into_iter().any(|t| matches!(t, "*/*" | "application/*") || t.starts_with("application/"))
+    for media_type in types {
+        if matches!(media_type, "" | "*/*" | "application/*" | JSON) {
+            return tagged(&openapi::v2_document(registry), None, headers);
+        }
+        if V2_PROTOBUF.contains(&media_type) {
+            let bytes = openapi::v2_protobuf(&openapi::v2_document(registry));
+            return tagged_bytes(bytes, V2_PROTOBUF[0], None, headers);
+        }
+    }
+    empty(406)
 }
 
 fn group(registry: &Registry, name: &str, version: &str, query: &Query, headers: &HeaderMap) -> Result<Response<Body>> {
@@ -66,11 +78,14 @@ fn group(registry: &Registry, name: &str, version: &str, query: &Query, headers:
 }
 
 fn tagged(document: &Value, hash: Option<&str>, headers: &HeaderMap) -> Response<Body> {
-    let bytes = serde_json::to_vec(document).unwrap_or_default();
+    tagged_bytes(serde_json::to_vec(document).unwrap_or_default(), JSON, hash, headers)
+}
+
+fn tagged_bytes(bytes: Vec<u8>, media_type: &'static str, hash: Option<&str>, headers: &HeaderMap) -> Response<Body> {
     let hash = hash.map_or_else(|| Sha256::digest(&bytes)[..16].iter().map(|b| format!("{b:02X}")).collect(), str::to_owned);
     let tag = format!("\"{hash}\"");
     let is_known = headers.get(header::IF_NONE_MATCH).and_then(|v| v.to_str().ok()).is_some_and(|known| known.contains(&tag));
-    let mut response = answer(200, JSON, bytes);
+    let mut response = answer(200, media_type, bytes);
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = full(Bytes::new());

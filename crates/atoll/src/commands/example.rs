@@ -26,6 +26,9 @@ enum Program {
     /// An admission webhook that adds annotations, or holds what it is asked
     ///
     /// It makes its own certificate and writes its authority into the caBundle of the webhook configurations it is given.
+    ///
+    /// Example: atoll example webhook --annotate team=a --names hook.default.svc --register mutating/hook
+    #[command(verbatim_doc_comment)]
     Webhook {
         /// Annotation to add, KEY=VALUE; may be given several times
         #[arg(long, value_parser = parse_pair)]
@@ -44,10 +47,16 @@ enum Program {
         register: Vec<String>,
     },
     /// Prints what it was given of a card, then waits
+    ///
+    /// Example: atoll example gpu-work
+    #[command(verbatim_doc_comment)]
     GpuWork,
     /// Prints which processes it sees and whether it can read files, then waits
     ///
     /// Each file is tried by its path, and below the root directory of each process.
+    ///
+    /// Example: atoll example look --read /etc/hostname
+    #[command(verbatim_doc_comment)]
     Look {
         /// File to read; may be given several times
         #[arg(long)]

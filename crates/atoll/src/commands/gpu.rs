@@ -26,6 +26,9 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 enum Role {
     /// The admission webhook that completes and checks Pods that ask for cards
+    ///
+    /// Example: atoll gpu webhook --kubeconfig tenant-a.kubeconfig
+    #[command(verbatim_doc_comment)]
     Webhook {
         /// Address of the TLS listener
         #[arg(long, default_value = "0.0.0.0:8443")]
@@ -35,6 +38,9 @@ enum Role {
         health_listen: SocketAddr,
     },
     /// The scheduler that places Pods on slices of cards
+    ///
+    /// Example: atoll gpu scheduler --kubeconfig tenant-a.kubeconfig --gpu-scheduler-policy binpack
+    #[command(verbatim_doc_comment)]
     Scheduler {
         /// Pods with this schedulerName are placed
         #[arg(long, default_value = "hami-scheduler")]
@@ -62,6 +68,9 @@ enum Role {
         memory_factor: u64,
     },
     /// The device plugin for nvidia.com/gpu
+    ///
+    /// Example: atoll gpu device-plugin --mode annotation --node-name worker-1 --kubeconfig tenant-a.kubeconfig
+    #[command(verbatim_doc_comment)]
     DevicePlugin {
         /// Where the cards come from
         #[arg(long, value_enum)]
@@ -70,6 +79,9 @@ enum Role {
         plugin: PluginArgs,
     },
     /// The device plugin for nvidia.com/gpumem, gpucores and gpumem-percentage
+    ///
+    /// Example: atoll gpu mock-device-plugin --node-name worker-1 --kubeconfig tenant-a.kubeconfig
+    #[command(verbatim_doc_comment)]
     MockDevicePlugin {
         #[command(flatten)]
         plugin: PluginArgs,

@@ -24,7 +24,11 @@ pub struct TenantArgs {
 #[derive(Subcommand, Debug)]
 enum TenantAction {
     /// Control plane, worker and GPU parts in one go
+    ///
+    /// Example: sudo atoll tenant create team-a --cards 4xT4-16GB
+    #[command(verbatim_doc_comment)]
     Create {
+        /// Name of the tenant, of its control plane and of its kubeconfig
         name: String,
         /// Simulated cards of its worker, such as 4xT4-16GB
         #[arg(long, value_parser = parse_cards)]
@@ -37,9 +41,16 @@ enum TenantAction {
         without_worker: bool,
     },
     /// The tenants there are
+    ///
+    /// Example: sudo atoll tenant list
+    #[command(verbatim_doc_comment)]
     List,
     /// Print a kubeconfig: the administrator's, or one of a user
+    ///
+    /// Example: sudo atoll tenant kubeconfig team-a --user ann --group ml --ttl 8h > ann.kubeconfig
+    #[command(verbatim_doc_comment)]
     Kubeconfig {
+        /// Name of the tenant
         name: String,
         /// User that it names; RBAC says what the user may
         #[arg(long)]
@@ -55,7 +66,13 @@ enum TenantAction {
         ttl: Duration,
     },
     /// Delete a tenant with its worker, address, Secrets and data
-    Delete { name: String },
+    ///
+    /// Example: sudo atoll tenant delete team-a
+    #[command(verbatim_doc_comment)]
+    Delete {
+        /// Name of the tenant
+        name: String,
+    },
 }
 
 /// Checks the form before anything is made; what is kept is the text.
@@ -145,7 +162,11 @@ pub struct WorkerArgs {
 #[derive(Subcommand, Debug)]
 enum WorkerAction {
     /// Make a worker on this machine and wait until its Node is Ready and its cards can be used
+    ///
+    /// Example: sudo atoll worker add --tenant team-a --cards 2xA100-80GB
+    #[command(verbatim_doc_comment)]
     Add {
+        /// Name of the tenant
         #[arg(long)]
         tenant: String,
         /// Simulated cards, such as 2xA100-80GB

@@ -1,4 +1,5 @@
-//! OpenAPI documents, rendered from a snapshot of the registry and thrown away after sending: v3 per group and version, v2 for all.
+//! OpenAPI documents, rendered from a snapshot of the registry and thrown away after sending: v3 per group and version, v2 for all (JSON
+//! or protobuf).
 //!
 //! Structure is upstream's: definitions with list types, merge keys and defaults, paths with their parameters (clients look there for
 //! `fieldValidation` and `dryRun`). Descriptions are left out.
@@ -8,6 +9,7 @@ mod operations;
 mod paths;
 mod schemas;
 mod v2;
+mod v2_protobuf;
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -16,6 +18,7 @@ use crate::registry::{Registry, ResourceDef};
 use schemas::Dialect;
 
 pub use v2::document as v2_document;
+pub use v2_protobuf::encode as v2_protobuf;
 
 /// URL path of a group and version under the server's root (`api/v1`, `apis/apps/v1`).
 pub fn root_path(group: &str, version: &str) -> String {

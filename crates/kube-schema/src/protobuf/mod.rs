@@ -10,7 +10,8 @@ mod wire;
 use serde_json::Value;
 
 use crate::table::Node;
-use wire::{Reader, Writer};
+use wire::Reader;
+pub(crate) use wire::Writer;
 
 /// First bytes of every body and stored object.
 pub const MAGIC: &[u8; 4] = b"k8s\0";

@@ -3,7 +3,7 @@
 use super::ProtobufError;
 
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     pub(super) bytes: Vec<u8>,
 }
 
@@ -21,12 +21,12 @@ impl Writer {
     }
 
     /// A signed integer, negative ones in ten bytes as proto2 has it.
-    pub(super) fn int(&mut self, number: u8, value: i64) {
+    pub(crate) fn int(&mut self, number: u8, value: i64) {
         self.tag(number, 0);
         self.varint(value as u64);
     }
 
-    pub(super) fn double(&mut self, number: u8, value: f64) {
+    pub(crate) fn double(&mut self, number: u8, value: f64) {
         self.tag(number, 1);
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
@@ -37,8 +37,19 @@ impl Writer {
         self.bytes.extend_from_slice(block);
     }
 
-    pub(super) fn text(&mut self, number: u8, text: &str) {
+    pub(crate) fn text(&mut self, number: u8, text: &str) {
         self.block(number, text.as_bytes());
+    }
+
+    /// A message whose fields `write` writes.
+    pub(crate) fn message(&mut self, number: u8, write: impl FnOnce(&mut Writer)) {
+        let mut inner = Writer::default();
+        write(&mut inner);
+        self.block(number, &inner.bytes);
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 }
 

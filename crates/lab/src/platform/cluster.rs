@@ -107,6 +107,8 @@ pub async fn tenant_status(management: &Client, tenant: &str) -> Result<Option<V
 pub fn platform_objects() -> Vec<Value> {
     vec![
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
+        // Where manifests of address pools usually put them.
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "metallb-system" } }),
         node_proxier(),
         json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",

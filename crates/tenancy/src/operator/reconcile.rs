@@ -101,6 +101,13 @@ fn findings(tenant: &TenantControlPlane) -> Vec<Finding> {
         );
         out.push(Finding { kind: "ReplicasReduced", is_true: true, reason: "EmbeddedStoreHasOneWriter", message });
     }
+    if !deployment.extra_args.api_server.is_empty() {
+        let message = format!(
+            "spec.controlPlane.deployment.extraArgs.apiServer {:?}: these flags are not served and have no effect",
+            deployment.extra_args.api_server
+        );
+        out.push(Finding { kind: "ExtraArgsIgnored", is_true: true, reason: "FlagsNotServed", message });
+    }
     out
 }
 
